@@ -21,9 +21,8 @@ from typing import Final
 import trio
 
 from rocketrio import Message, open_admin, open_client, open_producer
-from rocketrio.admin import lag_report
 from rocketrio.admin.admin import Admin
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.lag import LagWindow
 from rocketrio.exporter.names import page_of
 from rocketrio.exporter.rounds import Rounds
 from rocketrio.limits import EXPORTER_NAMES
@@ -98,7 +97,7 @@ async def measure(topics: int, groups: int) -> None:
             await window.sample()
         show("lag.memory", tracemalloc.get_traced_memory()[0] / 2**20, "MiB")
         tracemalloc.stop()
-        await timed("lag.judge", lambda: lag_report(window, worst=0))
+        await timed("lag.judge", lambda: window.report(worst=0))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from spark_parts.control import generator_source, row_source
 from spark_parts.fixtures import Writer, fill, report, session
 
 from rocketrio import open_admin
-from rocketrio.admin.served import Served, served
+from rocketrio.admin.topics import Served
 
 PARTS = ("reader", "batch", "backfill")
 ROUNDS = 3
@@ -156,7 +156,7 @@ async def shares(name_server: str, count: int) -> list[Served]:
     async with open_admin(name_servers=name_server) as admin:
         with trio.move_on_after(COUNTED_WITHIN):
             while True:
-                found = await served(admin, topic_of(1024), "backfill")
+                found = await admin.served(topic_of(1024), "backfill")
                 if sum(share.messages or 0 for share in found) >= count:
                     return found
                 await trio.sleep(1)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import to_date
 
 from rocketrio import open_admin
-from rocketrio.admin import Served, served
+from rocketrio.admin import Served
 from rocketrio.spark import from_rocketmq
 
 GROUP = "backfill"
@@ -34,7 +34,7 @@ A_SAMPLE = 11.0
 async def shares(topic: str) -> list[Served]:
     await trio.sleep(A_SAMPLE)
     async with open_admin() as admin:
-        return await served(admin, topic, GROUP)
+        return await admin.served(topic, GROUP)
 
 
 def main(topic: str, folder: str) -> None:

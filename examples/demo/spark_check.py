@@ -20,7 +20,6 @@ from spark_step import BACKFILL_GROUP
 from steps import TOPIC
 
 from rocketrio import Message, Producer, SendStatus, open_admin, open_producer
-from rocketrio.admin import served
 
 SPARK_LIMIT = 400.0
 """Seconds for all jobs."""
@@ -130,7 +129,7 @@ async def _check_backfill(
     async with open_admin(name_servers=demo.name_servers) as admin:
         with trio.move_on_after(SAMPLE_LIMIT):
             while True:  # Brokers count in samples of ten seconds.
-                shares = await served(admin, TOPIC, BACKFILL_GROUP, period="hour")
+                shares = await admin.served(TOPIC, BACKFILL_GROUP, period="hour")
                 if sum(share.messages or 0 for share in shares) >= len(table):
                     break
                 await trio.sleep(0.5)

@@ -29,14 +29,9 @@ from rocketrio import (
     TransactionState,
 )
 from rocketrio.admin import Admin
-from rocketrio.admin.apply import apply_plan, plan_apply, read_state
-from rocketrio.admin.clients import connected_clients, producers_of
 from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
-from rocketrio.admin.group_overview import group_overviews
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.reset_plan import Target
-from rocketrio.admin.topic_admin import topic_overviews
 from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_protocol.commands.admin import (
@@ -253,29 +248,29 @@ async def diagnose(here: Secured, account: Credentials) -> None:
 
 async def export(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        state = await read_state(admin, ("topics", "groups", "settings"))
+        state = await admin.read_state(("topics", "groups", "settings"))
         assert {one.kind for one in state} == {"topics", "groups", "settings"}
 
 
 async def list_topics(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        found, silent = await topic_overviews(admin)
+        found, silent = await admin.topic_overviews()
         assert [one.topic for one in found] == [TOPIC]
         assert not silent, silent
 
 
 async def list_clients(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        groups, silent = await group_overviews(admin)
+        groups, silent = await admin.group_overviews()
         assert [one.group for one in groups] == [GROUP]
         assert not silent, silent
-        clients = await connected_clients(admin)
+        clients = await admin.connected_clients()
         assert not clients.silent, clients.silent
 
 
 async def see_producers(here: Secured, account: Credentials) -> None:
     async with open_admin(**here.options(account)) as admin:
-        found = await producers_of(admin, TOPIC)
+        found = await admin.producers_of(TOPIC)
         assert not found.silent, found.silent
 
 
@@ -291,7 +286,7 @@ async def see_trace(here: Secured, account: Credentials) -> None:
         await admin.create_topic(f"%DLQ%{GROUP}", queues=1)
         await admin.reset_offsets(GROUP, {MessageQueue(TOPIC, "broker-a", 0): 0})
     async with open_admin(**here.options(account)) as admin:
-        found = await message_trace(admin, sent.message_id, topic=TOPIC)
+        found = await admin.message_trace(sent.message_id, topic=TOPIC)
         assert found.steps
         assert not found.problems, found.problems
 
@@ -303,7 +298,7 @@ async def see_message_status(here: Secured, account: Credentials) -> None:
         await admin.reset_offsets(GROUP, {MessageQueue(TOPIC, "broker-a", 0): 0})
     async with open_admin(**here.options(account)) as admin:
         message = await admin.view_message(sent.offset_message_id)
-        [track] = await message_status(admin, message)
+        [track] = await admin.message_status(message)
         assert track.status is not Track.UNKNOWN, track.why
 
 
@@ -326,7 +321,7 @@ async def deliver_message(here: Secured, account: Credentials) -> None:
         async with open_admin(**here.options(account)) as admin:
             message = await admin.view_message(sent.offset_message_id)
             before = len(handled)
-            await deliver(admin, message, GROUP, member.client_id)
+            await admin.deliver(message, GROUP, member.client_id)
         assert len(handled) == before + 1
         nursery.cancel_scope.cancel()
 
@@ -355,7 +350,7 @@ async def apply(here: Secured, account: Credentials) -> None:
         DeclaredPlace("settings", BROKER, "broker-a/0"): {"fileReservedTime": "48"},
     }
     async with open_admin(**here.options(account)) as admin:
-        failed = await apply_plan(admin, await plan_apply(admin, wanted))
+        failed = await admin.apply_state(await admin.plan_state(wanted))
         for why in failed.values():
             assert f"account {account.access_key} was refused" in why
         assert not failed, failed

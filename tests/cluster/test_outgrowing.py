@@ -9,7 +9,6 @@ from tests.support.clients import client_of
 from tests.support.steady_traffic import SteadyTraffic
 
 from rocketrio import open_admin
-from rocketrio.admin import set_permission
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_protocol.bodies.topics import Permission
 
@@ -49,13 +48,13 @@ async def test_second_pair_takes_over_from_the_first_and_nothing_is_lost(orderly
             await admin.create_topic("orders", queues=4)
             await traffic.uses("broker-a", "broker-b")
 
-            await set_permission(admin, "orders", Permission.READ, broker_name="broker-a")
+            await admin.set_topic_permission("orders", Permission.READ, broker_name="broker-a")
             await trio.sleep(ROUTES_WITHIN)
             at_a = traffic.stored_by("broker-a")
             await traffic.uses("broker-b", count=100)
             assert traffic.stored_by("broker-a") == at_a
-            await set_permission(
-                admin, "orders", Permission.READ | Permission.WRITE, broker_name="broker-a"
+            await admin.set_topic_permission(
+                "orders", Permission.READ | Permission.WRITE, broker_name="broker-a"
             )
             await traffic.uses("broker-a", "broker-b")
 

@@ -13,8 +13,6 @@ from rocketrio import Credentials
 from rocketrio.admin import Admin
 from rocketrio.admin.cluster_status import REFUSED
 from rocketrio.admin.diagnosis.checks import check_brokers, check_errors
-from rocketrio.admin.group_overview import group_overviews
-from rocketrio.admin.topic_admin import topic_overviews
 from rocketrio.thresholds import Limits, Status
 
 WATCHER = Credentials("watcher", SECRET)
@@ -46,7 +44,7 @@ async def test_broker_that_refuses_an_account_is_unknown_and_not_dead(tmp_path: 
             seen = await admin.snapshot()
             health = await admin.health()
             found = await admin.diagnose(seconds=0)
-            [topic], silent = await topic_overviews(admin)
+            [topic], silent = await admin.topic_overviews()
         [status] = seen.brokers
         assert status.state == REFUSED
         assert lacking in (status.problem or "")
@@ -74,8 +72,8 @@ async def test_what_is_refused_of_groups_and_topics_is_named(tmp_path: Path) -> 
             found = await admin.diagnose(seconds=0)
             checked = await admin.check_group("billing")
             report = await admin.lag("billing", seconds=0)
-            _, of_topics = await topic_overviews(admin)
-            [group], of_groups = await group_overviews(admin)
+            _, of_topics = await admin.topic_overviews()
+            [group], of_groups = await admin.group_overviews()
         addr = here.broker.address
         assert "G09" not in {one.code for one in found.findings}
         assert GROUP_REFUSED in found.unknown[f"members of billing at {addr}"]

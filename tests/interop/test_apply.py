@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from rocketrio import open_admin
-from rocketrio.admin.apply import apply_plan, plan_apply, read_state
 from rocketrio.admin.declared import KINDS, DeclaredPlace, from_toml, to_toml
 from tests.interop.apache import apache_cluster
 
@@ -39,11 +38,11 @@ async def test_files_are_applied_to_apache_and_what_was_exported_changes_nothing
     with apache_cluster(version, tmp_path) as cluster:
         async with open_admin(name_servers=[cluster.name_server.address]) as admin:
             wanted = from_toml(FILE, "f")
-            before = await read_state(admin)
+            before = await admin.read_state()
             assert {place.kind for place in before} <= {"settings", "groups"}, before
-            assert await apply_plan(admin, await plan_apply(admin, wanted)) == {}
-            assert (await plan_apply(admin, wanted)).changes == []
-            state = await read_state(admin)
+            assert await admin.apply_state(await admin.plan_state(wanted)) == {}
+            assert (await admin.plan_state(wanted)).changes == []
+            state = await admin.read_state()
             assert (
                 state[DeclaredPlace("topics", "applied-orders", "broker-a")]["readQueueNums"] == 6
             )
@@ -52,4 +51,4 @@ async def test_files_are_applied_to_apache_and_what_was_exported_changes_nothing
                 for kind in KINDS
                 for place, fields in from_toml(to_toml(state, kind), kind).items()
             }
-            assert (await plan_apply(admin, exported, prune=True)).changes == []
+            assert (await admin.plan_state(exported, prune=True)).changes == []

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
-from rocketrio.admin.admin_values import OffsetReset
+from rocketrio.admin.resets import OffsetReset
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import ConfigError, GroupNotExistError
 from tests.interop.conftest import OnApache

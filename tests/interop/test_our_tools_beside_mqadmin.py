@@ -25,20 +25,14 @@ from rocketrio import (
 )
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.broker_numbers import counts_of, state_of
-from rocketrio.admin.broker_upkeep import Cleaning, clean
-from rocketrio.admin.clients import connected_clients, producers_of
-from rocketrio.admin.group_overview import group_overviews, set_mode
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
+from rocketrio.admin.brokers import Cleaning
+from rocketrio.admin.dead_letters import Resent
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.message_trace import MessageTrace
 from rocketrio.admin.name_servers import (
     ORDER_NAMESPACE,
     order_text,
 )
-from rocketrio.admin.offset_files import committed_offsets, delete_offsets
-from rocketrio.admin.resend import Resent, resend
-from rocketrio.admin.round_trips import round_trips
-from rocketrio.admin.topic_admin import set_permission, topic_counts, topic_overviews, topic_readers
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import RequestCodeNotSupportedError
 from tests.interop.conftest import OnApache, OnOurs
@@ -117,11 +111,11 @@ async def admin(side: Side) -> AsyncIterator[Admin]:
 
 async def traced(admin: Admin, message_id: str, count: int) -> MessageTrace:
     """Wait until a trace has that many steps: clients send them a second or five later."""
-    trace = await message_trace(admin, message_id)
+    trace = await admin.message_trace(message_id)
     with trio.move_on_after(60):
         while len(trace.steps) < count:
             await trio.sleep(1)
-            trace = await message_trace(admin, message_id)
+            trace = await admin.message_trace(message_id)
     assert len(trace.steps) >= count, trace
     return trace
 
@@ -129,7 +123,7 @@ async def traced(admin: Admin, message_id: str, count: int) -> MessageTrace:
 async def test_status_of_a_message_is_that_of_query_msg_by_id(side: Side, admin: Admin) -> None:
     message = await admin.view_message(side.sent[4]["offset_id"])
     assert (message.broker_name, message.keys) == ("broker-a", "k1-1")
-    [track] = await message_status(admin, message, group=GROUP)
+    [track] = await admin.message_status(message, group=GROUP)
     assert track.status is Track.CONSUMED
     topic = ("-t", TOPIC) if side.version >= "5" else ()
     told = await side.told("queryMsgById", "-i", side.sent[4]["offset_id"], *topic)
@@ -138,14 +132,14 @@ async def test_status_of_a_message_is_that_of_query_msg_by_id(side: Side, admin:
         assert theirs[GROUP] == track.status
     else:
         assert side.version >= "5"
-    every = {one.group: one.status for one in await message_status(admin, message)}
+    every = {one.group: one.status for one in await admin.message_status(message)}
     assert every[GROUP] is Track.CONSUMED
 
 
 async def test_message_is_delivered_to_a_java_member(side: Side, admin: Admin) -> None:
     message = await admin.view_message(side.sent[0]["offset_id"])
     [member] = (await admin.consumer_connections(GROUP)).connection_set
-    result = await deliver(admin, message, GROUP, member.client_id)
+    result = await admin.deliver(message, GROUP, member.client_id)
     assert result.consume_result == "CR_SUCCESS"
     [again] = await side.java.acall("push_take", group=GROUP, count=1, timeout=JOIN_TIMEOUT)
     assert again["body"] == message.body.decode()
@@ -203,21 +197,21 @@ async def test_life_of_a_dead_letter_is_traced_counted_and_sent_again(
     trace = await traced(admin, sent.message_id, 4)
     assert [step.what for step in trace.steps] == ["sent", "delivered", "failed", "dead"]
     if not (await admin.topic(f"%DLQ%{group}")).route.queue_datas[0].is_readable:
-        await set_permission(admin, f"%DLQ%{group}", READ_WRITE)  # 4.9 makes it write-only.
+        await admin.set_topic_permission(f"%DLQ%{group}", READ_WRITE)  # 4.9 makes it write-only.
         await admin.client.refresh_topic_route(f"%DLQ%{group}")
     counted = await admin.dead_letters(group).counted()
     assert (counted.messages, counted.problem) == (1, None)
     assert counted.last_hour == 1
     assert counted.oldest == counted.newest != None  # noqa: E711
     again: list[Resent] = []
-    await resend(admin.dead_letters(group), report=again.append)
+    await admin.dead_letters(group).resend_all(report=again.append)
     assert [(one.message.body, one.outcome) for one in again] == [(b"bad", "sent")]
 
 
 async def test_topics_and_counts_are_those_of_topic_status_and_stats_all(
     side: Side, admin: Admin
 ) -> None:
-    overviews, silent = await topic_overviews(admin)
+    overviews, silent = await admin.topic_overviews()
     [overview] = [one for one in overviews if one.topic == TOPIC]
     told = await side.told("topicStatus", "-t", TOPIC)
     rows = [line.split() for line in told.splitlines() if line.startswith("broker-a")]
@@ -226,12 +220,12 @@ async def test_topics_and_counts_are_those_of_topic_status_and_stats_all(
     assert (overview.queues, overview.permission) == (QUEUES, READ_WRITE)
     assert overview.groups is not None
     assert GROUP in overview.groups
-    counts = await topic_counts(admin, [TOPIC])
+    counts = await admin.topic_counts([TOPIC])
     assert all(one.messages is not None and one.messages_today is not None for one in counts)
     assert counts[0].group is None
-    readers = {one.group: one for one in await topic_readers(admin, TOPIC)}
+    readers = {one.group: one for one in await admin.topic_readers(TOPIC)}
     assert (readers[GROUP].members, readers[GROUP].model) == (1, "CLUSTERING")
-    groups, _ = await group_overviews(admin)
+    groups, _ = await admin.group_overviews()
     [found] = [one for one in groups if one.group == GROUP]
     assert TOPIC in found.topics
     assert found.members == 1
@@ -241,27 +235,27 @@ async def test_permission_is_that_of_update_topic_perm(side: Side, admin: Admin)
     topic = "beside-perm"
     await admin.create_topic(topic, queues=1)
     for permission in (Permission.READ, Permission.WRITE, Permission(0), READ_WRITE):
-        [change] = await set_permission(admin, topic, permission)
+        [change] = await admin.set_topic_permission(topic, permission)
         assert change.after == permission
         told = await side.told("topicList")
         assert topic in told
         addr = (await admin.masters())["broker-a"]
         assert (await admin.calls.topics(addr))[topic].perm == permission
     await side.told("updateTopicPerm", "-b", side.master, "-t", topic, "-p", "4")
-    [change] = await set_permission(admin, topic, READ_WRITE, dry_run=True)
+    [change] = await admin.set_topic_permission(topic, READ_WRITE, dry_run=True)
     assert change.before == Permission.READ
 
 
 async def test_clients_are_those_of_producer_and_consumer_connection(
     side: Side, admin: Admin
 ) -> None:
-    found = await connected_clients(admin)
+    found = await admin.connected_clients()
     assert found.silent == {}
     [member] = [one for one in found.clients if GROUP in one.consumes]
     told = await side.told("consumerConnection", "-g", GROUP)
     assert f"{member.client_id} " in told
     assert member.address in told
-    producers = await producers_of(admin, TOPIC)
+    producers = await admin.producers_of(TOPIC)
     theirs = set(re.findall(r"clientId=([^,\]]+)", await side.told("producer", "-b", side.master)))
     assert {one.client_id for one in producers.clients} == theirs
     assert {one.language for one in producers.clients} >= {"JAVA"}
@@ -293,14 +287,14 @@ async def test_numbers_of_a_broker_are_those_of_broker_status(side: Side, admin:
 
 async def test_cleaning_and_round_trips_work_on_both_products(side: Side, admin: Admin) -> None:
     for cleaning in Cleaning:
-        done = await clean(admin, side.master, cleaning)
+        done = await admin.clean_broker(side.master, cleaning)
         assert {one.what for one in done} == {
             "log_begin",
             "log_size",
             "oldest_message",
             "disk_free",
         }
-    [found] = await round_trips(admin, count=5)
+    [found] = await admin.round_trips(count=5)
     assert (found.failures, found.problem) == (0, None)
     assert found.median is not None
     # clusterRT of mqadmin never ends; this one sends to the same topic, that of the broker's name.
@@ -334,10 +328,10 @@ async def test_offsets_are_exported_and_deleted_and_the_group_stays(
     group = "beside-offsets"
     await admin.create_group(group, retry_max_times=3)
     await admin.reset_offsets(group, {MessageQueue(TOPIC, "broker-a", 1): 2})
-    [one] = await committed_offsets(admin, group)
+    [one] = await admin.committed_offsets(group)
     assert (one.topic, one.queue_id, one.offset) == (TOPIC, 1, 2)
-    assert await delete_offsets(admin, group) == [one]
-    assert await committed_offsets(admin, group) == []
+    assert await admin.delete_offsets(group) == [one]
+    assert await admin.committed_offsets(group) == []
     assert (await admin.group(group))["broker-a"].retry_max_times == 3
 
 
@@ -345,10 +339,10 @@ async def test_mode_is_changed_where_brokers_know_pop(side: Side, admin: Admin) 
     await admin.create_group("beside-mode")
     if side.name == "ours" or side.is_apache_4:
         with pytest.raises(RequestCodeNotSupportedError, match="does not know pop"):
-            await set_mode(admin, "beside-mode", TOPIC, "pop")
+            await admin.set_consume_mode("beside-mode", TOPIC, "pop")
         return
-    [would] = await set_mode(admin, "beside-mode", TOPIC, "pop", dry_run=True)
+    [would] = await admin.set_consume_mode("beside-mode", TOPIC, "pop", dry_run=True)
     assert (would.before, would.after) == (None, "pop")
-    await set_mode(admin, "beside-mode", TOPIC, "pop")
-    [back] = await set_mode(admin, "beside-mode", TOPIC, "pull")
+    await admin.set_consume_mode("beside-mode", TOPIC, "pop")
+    [back] = await admin.set_consume_mode("beside-mode", TOPIC, "pull")
     assert (back.before, back.after) == ("pop", "pull")

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, lit
 
 from rocketrio import open_admin
-from rocketrio.admin.served import Served, served
+from rocketrio.admin.topics import Served
 from rocketrio.cluster.api import ClientAPI
 from rocketrio.spark import from_rocketmq, lag_by_queue, stream_from_rocketmq
 from rocketrio_protocol.errors import Error
@@ -144,7 +144,7 @@ def test_a_backfill_is_served_by_apaches_slave(
 
     async def shares() -> list[Served]:
         async with open_admin(name_servers=[pair.name_server]) as admin:
-            return await served(admin, topic, "backfill")
+            return await admin.served(topic, "backfill")
 
     # Apache tells what came between two of its samples, every ten seconds: the first read may be in the first one.
     deadline = time.monotonic() + LIMIT

@@ -16,7 +16,7 @@ from tests.support.ours import OurPair, our_pair_fixture
 from tests.support.running_cluster import load_topic
 
 from rocketrio import Message, open_admin, open_producer
-from rocketrio.admin.served import Served, served
+from rocketrio.admin.topics import Served
 from rocketrio.spark import register
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]
@@ -64,7 +64,7 @@ def _gave(pair: OurPair, topic: str, group: str, total: int) -> dict[int, Served
         async with open_admin(name_servers=pair.name_server.address) as admin:
             with trio.fail_after(10 * A_SAMPLE):
                 while True:
-                    found = await served(admin, topic, group)
+                    found = await admin.served(topic, group)
                     if sum(one.messages or 0 for one in found) >= total:
                         return found
                     await trio.sleep(0.5)

@@ -12,6 +12,7 @@ from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.admin import (
+    CheckLogRequestHeader,
     GetProducerConnectionListRequestHeader,
     HandOverRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
@@ -108,7 +109,7 @@ CALLS: Final[dict[str, tuple[int, Call]]] = {
     "runtime_info": (28, _admin(lambda calls: calls.runtime_info(ADDRESS))),
     "settings": (26, _admin(lambda calls: calls.broker_config(ADDRESS))),
     "ha_status": (907, _admin(lambda calls: calls.ha_status(ADDRESS))),
-    "check_log": (RequestCode.CHECK_LOG, _admin(lambda calls: calls.check_log(ADDRESS))),
+    "check_log": (RequestCode.CHECK_LOG, _read(CheckLogRequestHeader())),
     "events": (
         RequestCode.GET_EVENTS,
         _admin(lambda calls: calls.events(ADDRESS, after=0, since_ms=0, kinds=())),

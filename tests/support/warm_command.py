@@ -31,7 +31,7 @@ _REQUEST_SIZE: Final = 128 << 10
 """Bytes of arguments and variables; a datagram of a socket pair takes somewhat more."""
 _ROOT: Final = Path(__file__).parents[2]
 _IMPORTED_BY_WORK: Final = (
-    *("rocketrio.admin", "rocketrio.admin.apply", "rocketrio.bench.runs"),
+    *("rocketrio.admin", "rocketrio.bench.runs"),
     *("rocketrio.cli.tables", "rocketrio.producing.produce", "rich.live", "rich.progress"),
 )
 """What commands import when they run, and not for their help texts."""

@@ -3,68 +3,32 @@
     async with open_admin(name_servers=["10.0.0.1:9876"]) as admin:
         await admin.create_topic("orders", queues=8)
 
-`Admin` has what most programs need; the functions here take one, and ask for more.
+Every question and every change is a method of `Admin`. Exported beside it is what programs pass to its methods, catch
+or hold, and the results that they hand on. Other results are read by their fields, and stand beside their subject.
 """
 
-from rocketrio.admin.access_admin import AccessAdmin, AccessRight, AccessUser
-from rocketrio.admin.admin import Admin, GroupSettings, open_admin
-from rocketrio.admin.admin_values import (
-    BrokerDescription,
-    HandOver,
-    OffsetReset,
-    QueueOffsets,
-    TopicDescription,
-)
-from rocketrio.admin.broker_numbers import BrokerNumber, counts_of, state_of
-from rocketrio.admin.broker_upkeep import Cleaned, Cleaning, clean
+from rocketrio.admin.access import AccessAdmin, AccessRight, AccessUser
+from rocketrio.admin.admin import Admin, open_admin
+from rocketrio.admin.broker_numbers import counts_of, state_of
+from rocketrio.admin.brokers import Cleaning, HandOver
 from rocketrio.admin.browse import TopicMessages
-from rocketrio.admin.clients import (
-    ConnectedClient,
-    ConnectedClients,
-    connected_clients,
-    producers_of,
-)
-from rocketrio.admin.cluster_status import BrokerStatus
-from rocketrio.admin.dead_letters import DeadLetterCount, DeadLetters
+from rocketrio.admin.cluster_status import BrokerDescription, BrokerStatus
+from rocketrio.admin.dead_letters import DeadLetters, Resent, chooses
+from rocketrio.admin.declared import ApplyPlan, Change, DeclaredPlace
 from rocketrio.admin.diagnosis import CODES, Diagnosis, GroupCheck, Health
 from rocketrio.admin.diagnosis.rule import Finding
 from rocketrio.admin.diagnosis.snapshot import Snapshot
-from rocketrio.admin.drain import Held, WritePermission
 from rocketrio.admin.events import BrokerEvent, EventFeed
-from rocketrio.admin.group_overview import (
-    GroupMember,
-    GroupOverview,
-    ModeChange,
-    group_members,
-    group_overviews,
-    set_mode,
-)
-from rocketrio.admin.id_parts import IdParts, id_parts
-from rocketrio.admin.lag import lag_report
+from rocketrio.admin.groups import GroupSettings
+from rocketrio.admin.lag import LagWindow
 from rocketrio.admin.lag_values import GroupLag, LagReport, QueueLag
-from rocketrio.admin.lag_window import LagWindow
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
-from rocketrio.admin.message_status import GroupTrack, Track
-from rocketrio.admin.message_trace import MessageTrace, TraceStep
-from rocketrio.admin.name_servers import (
-    NameServerState,
-)
-from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
-from rocketrio.admin.resend import Resent, chooses, open_journal, resend
+from rocketrio.admin.message_status import Track
+from rocketrio.admin.messages import id_parts
+from rocketrio.admin.offsets import QueueOffsets
+from rocketrio.admin.resend_journal import Journal, open_journal
 from rocketrio.admin.reset_plan import PlanChangedError, ResetPlan, Target
-from rocketrio.admin.round_trips import RoundTrips, round_trips
-from rocketrio.admin.served import Served, served
-from rocketrio.admin.topic_admin import (
-    PermissionChange,
-    TopicCount,
-    TopicOverview,
-    TopicReader,
-    set_permission,
-    topic_counts,
-    topic_counts_and_failures,
-    topic_overviews,
-    topic_readers,
-)
+from rocketrio.admin.resets import OffsetReset
+from rocketrio.admin.topics import Served, TopicDescription
 from rocketrio.admin.transactions import Transactions
 from rocketrio.thresholds import Severity
 from rocketrio_protocol.errors import QueryNotFoundError, RequestCodeNotSupportedError
@@ -76,38 +40,27 @@ __all__ = [
     "AccessRight",
     "AccessUser",
     "Admin",
+    "ApplyPlan",
     "BrokerDescription",
     "BrokerEvent",
-    "BrokerNumber",
     "BrokerStatus",
-    "Cleaned",
+    "Change",
     "Cleaning",
-    "CommittedOffset",
-    "ConnectedClient",
-    "ConnectedClients",
-    "DeadLetterCount",
     "DeadLetters",
+    "DeclaredPlace",
     "Diagnosis",
     "EventFeed",
     "Finding",
     "GroupCheck",
     "GroupLag",
-    "GroupMember",
-    "GroupOverview",
     "GroupSettings",
-    "GroupTrack",
     "HandOver",
     "Health",
-    "Held",
-    "IdParts",
+    "Journal",
     "LagReport",
     "LagWindow",
-    "MessageTrace",
-    "ModeChange",
-    "NameServerState",
     "OffsetReset",
     "Owner",
-    "PermissionChange",
     "PlanChangedError",
     "QueryNotFoundError",
     "QueueLag",
@@ -115,45 +68,19 @@ __all__ = [
     "RequestCodeNotSupportedError",
     "Resent",
     "ResetPlan",
-    "RoundTrips",
     "Served",
     "Severity",
     "Snapshot",
     "Target",
-    "TopicCount",
     "TopicDescription",
     "TopicMessages",
-    "TopicOverview",
-    "TopicReader",
-    "TraceStep",
     "Track",
     "Transactions",
     "Verdict",
-    "WritePermission",
     "chooses",
-    "clean",
-    "committed_offsets",
-    "connected_clients",
     "counts_of",
-    "delete_offsets",
-    "deliver",
-    "group_members",
-    "group_overviews",
     "id_parts",
-    "lag_report",
-    "message_status",
-    "message_trace",
     "open_admin",
     "open_journal",
-    "producers_of",
-    "resend",
-    "round_trips",
-    "served",
-    "set_mode",
-    "set_permission",
     "state_of",
-    "topic_counts",
-    "topic_counts_and_failures",
-    "topic_overviews",
-    "topic_readers",
 ]

@@ -18,7 +18,6 @@ from rocketrio_protocol.bodies.inspection import (
     ProducerInfo,
 )
 from rocketrio_protocol.bodies.java_properties import format_properties
-from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.bodies.running_info import (
     ConsumerRunningInfo,
 )
@@ -31,7 +30,6 @@ from rocketrio_protocol.bodies.stats import (
 )
 from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.commands.admin import (
-    CheckLogRequestHeader,
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicInBrokerRequestHeader,
@@ -263,15 +261,6 @@ class AdminCalls:
             return await self.read(addr, GetBrokerHAStatusRequestHeader(), "no HA status")
         except RequestCodeNotSupportedError:
             return None
-
-    async def check_log(
-        self, addr: str, *, start: bool = False, rate: int | None = None
-    ) -> LogCheckStatus:
-        """Return the state of a rocketrio broker's log check; `start` begins one.
-
-        Raises RequestCodeNotSupportedError.
-        """
-        return await self.read(addr, CheckLogRequestHeader(start, rate), "log not checked")
 
     async def events(
         self, addr: str, *, after: int, since_ms: int, kinds: Sequence[str]

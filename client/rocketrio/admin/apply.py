@@ -12,7 +12,6 @@ import attrs
 import msgspec
 import trio
 
-from rocketrio.admin.admin import Admin
 from rocketrio.admin.cluster_questions import registered_brokers
 from rocketrio.admin.declared import (
     ATTRIBUTE,
@@ -35,8 +34,9 @@ from rocketrio.admin.declared import (
     still_holds,
     topic_fields,
 )
-from rocketrio.admin.name_servers import ORDER_NAMESPACE
+from rocketrio.admin.name_servers import ORDER_NAMESPACE, NameServerAdmin
 from rocketrio.admin.reset_plan import PlanChangedError
+from rocketrio.admin.topics import TopicAdmin
 from rocketrio.limits import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig, TopicConfig
@@ -46,7 +46,7 @@ from rocketrio_protocol.names import is_system_group, is_system_topic
 
 
 @attrs.frozen
-class Cluster:
+class ClusterBrokers:
     """Where the brokers of a cluster are."""
 
     masters: Mapping[str, str]
@@ -57,7 +57,7 @@ class Cluster:
     """The names of clusters and brokers: each has a topic of its own."""
 
     @classmethod
-    def of(cls, info: ClusterInfo) -> "Cluster":
+    def of(cls, info: ClusterInfo) -> "ClusterBrokers":
         """Return what name servers know."""
         table = info.broker_addr_table
         return cls(
@@ -75,124 +75,122 @@ class Cluster:
         )
 
 
-async def read_state(
-    admin: Admin, kinds: Collection[Kind] = KINDS, *, namespaces: Collection[str] = ()
-) -> dict[DeclaredPlace, dict[str, Field]]:
-    """Return the topics, groups, settings and texts of a cluster, without those of RocketMQ itself.
+class DeclaredAdmin(TopicAdmin, NameServerAdmin):
+    """The methods of `Admin` about a cluster as files declare it."""
 
-    Texts are those of ORDER_TOPIC_CONFIG and of `namespaces`: name servers do not list their namespaces. Raises
-    NotReachableError or BrokerError for the first broker that does not answer: a part would look like the whole.
-    """
-    cluster = Cluster.of(await registered_brokers(admin.client))
-    found: dict[DeclaredPlace, dict[str, Field]] = {}
-    async with trio.open_nursery() as nursery:
-        for name, addr in cluster.masters.items():
-            if "topics" in kinds:
-                nursery.start_soon(_read_topics, admin, cluster, name, addr, found)
-            if "groups" in kinds:
-                nursery.start_soon(_read_groups, admin, name, addr, found)
-        if "settings" in kinds:
-            for name, addr in cluster.brokers.items():
-                nursery.start_soon(_read_settings, admin, name, addr, found)
-        if "kv" in kinds:
-            for namespace in {ORDER_NAMESPACE, *namespaces}:
-                nursery.start_soon(_read_texts, admin, namespace, found)
-    return dict(sorted(found.items()))
+    __slots__ = ()
 
+    async def read_state(
+        self, kinds: Collection[Kind] = KINDS, *, namespaces: Collection[str] = ()
+    ) -> dict[DeclaredPlace, dict[str, Field]]:
+        """Return the topics, groups, settings and texts of a cluster, without those of RocketMQ itself.
 
-async def _read_topics(
-    admin: Admin,
-    cluster: Cluster,
-    name: str,
-    addr: str,
-    found: dict[DeclaredPlace, dict[str, Field]],
-) -> None:
-    space = admin.client.namespace
-    for long_name, config in (await admin.calls.topics(addr)).items():
-        for topic in space.known([long_name]):
-            if not is_system_topic(topic, cluster.owners):
-                found[DeclaredPlace("topics", topic, name)] = topic_fields(config)
+        Texts are those of ORDER_TOPIC_CONFIG and of `namespaces`: name servers do not list their namespaces. Raises
+        NotReachableError or BrokerError for the first broker that does not answer: a part would look like the whole.
+        """
+        cluster = ClusterBrokers.of(await registered_brokers(self.client))
+        found: dict[DeclaredPlace, dict[str, Field]] = {}
+        async with trio.open_nursery() as nursery:
+            for name, addr in cluster.masters.items():
+                if "topics" in kinds:
+                    nursery.start_soon(self._read_topics, cluster, name, addr, found)
+                if "groups" in kinds:
+                    nursery.start_soon(self._read_groups, name, addr, found)
+            if "settings" in kinds:
+                for name, addr in cluster.brokers.items():
+                    nursery.start_soon(self._read_settings, name, addr, found)
+            if "kv" in kinds:
+                for namespace in {ORDER_NAMESPACE, *namespaces}:
+                    nursery.start_soon(self._read_texts, namespace, found)
+        return dict(sorted(found.items()))
 
+    async def _read_topics(
+        self,
+        cluster: ClusterBrokers,
+        name: str,
+        addr: str,
+        found: dict[DeclaredPlace, dict[str, Field]],
+    ) -> None:
+        space = self.client.namespace
+        for long_name, config in (await self.calls.topics(addr)).items():
+            for topic in space.known([long_name]):
+                if not is_system_topic(topic, cluster.owners):
+                    found[DeclaredPlace("topics", topic, name)] = topic_fields(config)
 
-async def _read_groups(
-    admin: Admin, name: str, addr: str, found: dict[DeclaredPlace, dict[str, Field]]
-) -> None:
-    space = admin.client.namespace
-    for long_name, settings in (await admin.calls.groups(addr)).items():
-        for group in space.known([long_name]):
-            if not is_system_group(group):
-                found[DeclaredPlace("groups", group, name)] = group_fields(settings)
+    async def _read_groups(
+        self, name: str, addr: str, found: dict[DeclaredPlace, dict[str, Field]]
+    ) -> None:
+        space = self.client.namespace
+        for long_name, settings in (await self.calls.groups(addr)).items():
+            for group in space.known([long_name]):
+                if not is_system_group(group):
+                    found[DeclaredPlace("groups", group, name)] = group_fields(settings)
 
-
-async def _read_settings(
-    admin: Admin, name: str, addr: str, found: dict[DeclaredPlace, dict[str, Field]]
-) -> None:
-    found[DeclaredPlace("settings", BROKER, name)] = settings_fields(
-        await admin.calls.broker_config(addr)
-    )
-
-
-async def _read_texts(
-    admin: Admin, namespace: str, found: dict[DeclaredPlace, dict[str, Field]]
-) -> None:
-    for one in (await admin.name_server_texts(namespace)).values():
-        if isinstance(one, Error):
-            raise one
-        for key, value in one.items():
-            found[DeclaredPlace("kv", f"{namespace}/{key}", EVERYWHERE)] = {"value": value}
-
-
-async def plan_apply(
-    admin: Admin, wanted: Mapping[DeclaredPlace, dict[str, Field]], *, prune: bool = False
-) -> ApplyPlan:
-    """Return what would change if everything wanted became so; nothing is changed.
-
-    With `prune` topics, groups and texts that are not wanted are removed, of kinds of which something is. Raises
-    ConfigError for a topic or group of RocketMQ itself, and what `read_state` raises.
-    """
-    cluster = Cluster.of(await registered_brokers(admin.client))
-    refuse_system_things(wanted, cluster.owners)
-    everywhere, unknown = spread(wanted, cluster.masters, cluster.brokers)
-    now = await _now(admin, wanted)
-    return ApplyPlan(differences(now, everywhere, prune=prune), unknown)
-
-
-async def _now(admin: Admin, places: Iterable[DeclaredPlace]) -> State:
-    places = list(places)
-    kinds = {place.kind for place in places}
-    namespaces = {place.name.partition("/")[0] for place in places if place.kind == "kv"}
-    return await read_state(admin, kinds, namespaces=namespaces)
-
-
-async def apply_plan(admin: Admin, plan: ApplyPlan) -> dict[Change, str]:
-    """Carry out a plan; return the changes that were not done, and why.
-
-    Raises PlanChangedError, and changes nothing, if something is not any more as the plan says. After a cancel any of
-    the changes may be done; a new plan shows which are left.
-    """
-    now = await _now(admin, [one.place for one in plan.changes])
-    changed = still_holds(plan.changes, now)
-    if changed is not None:
-        known = now.get(changed.place)
-        value = "missing" if known is None else known.get(changed.field, "there")
-        where = f" on {changed.place.at}" if changed.place.at else ""
-        raise PlanChangedError(
-            f"{changed.place.name}{where}: {changed.field or 'it'} is {value} now, not {changed.before}"
+    async def _read_settings(
+        self, name: str, addr: str, found: dict[DeclaredPlace, dict[str, Field]]
+    ) -> None:
+        found[DeclaredPlace("settings", BROKER, name)] = settings_fields(
+            await self.calls.broker_config(addr)
         )
-    work = _Work(admin, Cluster.of(await registered_brokers(admin.client)))
-    failed: dict[Change, str] = {}
-    for changes in _steps(plan.changes):
-        try:
-            await work.do(changes[0].place, changes)
-        except Error as error:
-            failed |= dict.fromkeys(changes, str(error))
-    after = await _now(admin, [one.place for one in plan.changes])
-    left = {
-        (one.place, one.field): one
-        for one in plan.changes
-        if one not in failed and not _is_done(one, after)
-    }
-    return failed | dict.fromkeys(left.values(), "the broker took it without effect")
+
+    async def _read_texts(
+        self, namespace: str, found: dict[DeclaredPlace, dict[str, Field]]
+    ) -> None:
+        for one in (await self.name_server_texts(namespace)).values():
+            if isinstance(one, Error):
+                raise one
+            for key, value in one.items():
+                found[DeclaredPlace("kv", f"{namespace}/{key}", EVERYWHERE)] = {"value": value}
+
+    async def plan_state(
+        self, wanted: Mapping[DeclaredPlace, dict[str, Field]], *, prune: bool = False
+    ) -> ApplyPlan:
+        """Return what would change if everything wanted became so; nothing is changed.
+
+        With `prune` topics, groups and texts that are not wanted are removed, of kinds of which something is. Raises
+        ConfigError for a topic or group of RocketMQ itself, and what `read_state` raises.
+        """
+        cluster = ClusterBrokers.of(await registered_brokers(self.client))
+        refuse_system_things(wanted, cluster.owners)
+        everywhere, unknown = spread(wanted, cluster.masters, cluster.brokers)
+        now = await self._now(wanted)
+        return ApplyPlan(differences(now, everywhere, prune=prune), unknown)
+
+    async def _now(self, places: Iterable[DeclaredPlace]) -> State:
+        places = list(places)
+        kinds = {place.kind for place in places}
+        namespaces = {place.name.partition("/")[0] for place in places if place.kind == "kv"}
+        return await self.read_state(kinds, namespaces=namespaces)
+
+    async def apply_state(self, plan: ApplyPlan) -> dict[Change, str]:
+        """Carry out a plan; return the changes that were not done, and why.
+
+        Raises PlanChangedError, and changes nothing, if something is not any more as the plan says. After a cancel any
+        of the changes may be done; a new plan shows which are left.
+        """
+        now = await self._now([one.place for one in plan.changes])
+        changed = still_holds(plan.changes, now)
+        if changed is not None:
+            known = now.get(changed.place)
+            value = "missing" if known is None else known.get(changed.field, "there")
+            where = f" on {changed.place.at}" if changed.place.at else ""
+            raise PlanChangedError(
+                f"{changed.place.name}{where}: {changed.field or 'it'} is {value} now, not {changed.before}"
+            )
+        work = _Work(self, ClusterBrokers.of(await registered_brokers(self.client)))
+        failed: dict[Change, str] = {}
+        for changes in _steps(plan.changes):
+            try:
+                await work.do(changes[0].place, changes)
+            except Error as error:
+                failed |= dict.fromkeys(changes, str(error))
+        after = await self._now([one.place for one in plan.changes])
+        left = {
+            (one.place, one.field): one
+            for one in plan.changes
+            if one not in failed and not _is_done(one, after)
+        }
+        return failed | dict.fromkeys(left.values(), "the broker took it without effect")
 
 
 def _steps(changes: Iterable[Change]) -> Iterator[list[Change]]:
@@ -221,8 +219,8 @@ def _is_same(one: Field | None, other: Field | None) -> bool:
 
 @attrs.frozen
 class _Work:
-    admin: Admin
-    cluster: Cluster
+    admin: DeclaredAdmin
+    cluster: ClusterBrokers
 
     async def do(self, place: DeclaredPlace, changes: Sequence[Change]) -> None:
         """Do all changes of one thing at one place."""

@@ -4,7 +4,7 @@ Invariant: if no broker can be asked, that is an error, never an empty answer.
 Invariant: brokers that are silent cost the time of one, however many they are.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import trio
@@ -127,3 +127,13 @@ def not_readable(topic: str) -> ConfigError:
         f"{topic} may not be read: older brokers create dead-letter topics without read permission",
         remedy=f"`rocketrio topic create {topic} --perm rw` or create_topic({topic!r}, perm=6) makes it readable",
     )
+
+
+def whole_sum(parts: Iterable[int | None]) -> int | None:
+    """Return the sum, or None if a part is unknown."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total

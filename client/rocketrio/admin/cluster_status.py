@@ -9,11 +9,10 @@ Answers to: HAStatusSubCommand (`mqadmin haStatus`), which shows one broker's an
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
-from rocketrio.admin.admin_values import BrokerDescription
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.ha.status import (
     BeyondBoundary,
@@ -22,7 +21,8 @@ from rocketrio_protocol.ha.status import (
     HARuntimeInfo,
     LastWait,
 )
-from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.record.properties import decimal_value
+from rocketrio_protocol.remoting.ports import join_addr, split_addr
 
 _ROLES: Final = {"ASYNC_MASTER": "async-master", "SYNC_MASTER": "sync-master", "SLAVE": "slave"}
 
@@ -46,6 +46,51 @@ _STATE_IDS: Final = {
 """The ids of the states that are worded here. A slave that says itself what it is doing reports id and text."""
 LIVE_REPORT: Final = 10.0
 """Seconds since a slave's last report up to which its connection is surely alive: two of its heartbeats."""
+
+
+@attrs.frozen
+class BrokerDescription:
+    """One registered broker."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    role: str
+    """`master` or `slave`."""
+    broker_role: str | None
+    """The role in its own settings: `ASYNC_MASTER`, `SYNC_MASTER`, `SLAVE`."""
+    address: str
+    ha_address: str | None
+    """The address from which slaves fetch its log."""
+    min_physical_offset: int | None
+    max_physical_offset: int | None
+    version: str | None
+
+    @classmethod
+    def of(
+        cls,
+        cluster: str,
+        broker_name: str,
+        broker_id: int,
+        address: str,
+        runtime: Mapping[str, str],
+        config: Mapping[str, str],
+    ) -> Self:
+        """Combine the tables in which a broker describes itself; any field may be missing."""
+        ha_port = decimal_value(config.get("haListenPort"))
+        ha_host = config.get("brokerIP2") or split_addr(address)[0]
+        return cls(
+            cluster=cluster,
+            broker_name=broker_name,
+            broker_id=broker_id,
+            role="master" if broker_id == MASTER_ID else "slave",
+            broker_role=config.get("brokerRole"),
+            address=address,
+            ha_address=None if ha_port is None else join_addr(ha_host, ha_port),
+            min_physical_offset=decimal_value(runtime.get("commitLogMinOffset")),
+            max_physical_offset=decimal_value(runtime.get("commitLogMaxOffset")),
+            version=runtime.get("brokerVersionDesc"),
+        )
 
 
 @attrs.frozen

@@ -6,25 +6,31 @@ Answers to: DLQMessageController of the dashboard; RocketMQ reference, section 2
 Unlike Java: by default only the group gets the message again, by its retry topic, and not every reader of the topic.
 """
 
-from collections.abc import AsyncGenerator, Iterable
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 import attrs
+import trio
 
 from rocketrio.admin.browse import pages_of
 from rocketrio.admin.cluster_questions import readable_queues, registered_brokers
+from rocketrio.admin.resend_journal import Journal, key_of
 from rocketrio.client import ClientInstance
 from rocketrio.consuming.hand_out import check_batch
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.limits import VIEW_MAX_MESSAGES
 from rocketrio.producing.produce import open_producer
-from rocketrio.producing.producer import send_copy
+from rocketrio.producing.producer import Producer, send_copy
 from rocketrio.producing.send_result import SendResult
+from rocketrio.producing.sender import SEND_RETRIES
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
+    Error,
+    LocalProtocolError,
     NotReachableError,
     RouteNotFoundError,
 )
@@ -43,6 +49,8 @@ from rocketrio_protocol.times import nearest_time
 
 ResendTo: TypeAlias = Literal["group", "topic"]
 
+Chooses = Callable[[MessageExt], bool]
+
 OF_THE_LAST_TIME: Final = frozenset(
     {
         *FIELD_PROPERTIES,
@@ -52,7 +60,6 @@ OF_THE_LAST_TIME: Final = frozenset(
     }
 )
 """Properties that a message sent again does not take over: it gets new ones, or none."""
-
 
 LAST_HOUR: Final = timedelta(hours=1)
 
@@ -71,6 +78,16 @@ class DeadLetterCount:
     """How many came in the last hour. Brokers before 5.0 may count one more, see `Admin.reset_to_time`."""
     problem: str | None = None
     """Why it is unknown."""
+
+
+@attrs.frozen
+class Resent:
+    """What became of one dead letter."""
+
+    message: MessageExt
+    outcome: str
+    """`sent`; `would be sent` in a dry run; `sent before` or `doubtful` by the journal; `unreadable`, see `body_error`
+    of the message: it is not sent."""
 
 
 @attrs.frozen
@@ -195,3 +212,101 @@ class DeadLetters:
             properties=properties,
             flag=message.flag,
         )
+
+    async def resend_all(
+        self,
+        messages: Iterable[MessageExt] | None = None,
+        *,
+        report: Callable[[Resent], None],
+        to: ResendTo = "group",
+        since: datetime | None = None,
+        where: Chooses | None = None,
+        rate: float | None = None,
+        journal: Journal | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Send dead letters again, all of them or `messages`, one after the other; `report` gets what became of each.
+
+        `since` and `where` choose among them, `rate` limits the messages a second. With a `journal` those that it names
+        are omitted, and so are those whose body cannot be read. Raises the error of the first that could not be sent;
+        it is doubtful then if no broker answered. After a cancel the message under way is finished first.
+        """
+        if rate is not None and not rate > 0:
+            raise ConfigError(f"rate={rate} is not a number of messages a second")
+        if journal is not None:
+            journal.begin(json.dumps({"resend": self.group, "to": to}), dry_run=dry_run)
+        next_at = trio.current_time()
+        # A second try after a timeout could store the message twice.
+        retries = SEND_RETRIES if journal is None else 0
+        async with (
+            open_producer(client=self.client, retries=retries) as producer,
+            aclosing(self._chosen(messages, since, where)) as chosen,
+        ):
+            async for message in chosen:
+                known = None if journal is None else _known(journal, key_of(message))
+                if known is None and message.body_error is not None:
+                    known = "unreadable"
+                if known is not None or dry_run:
+                    report(Resent(message, known or "would be sent"))
+                    continue
+                if rate is not None:
+                    await trio.sleep_until(next_at)
+                    next_at = max(next_at, trio.current_time() - 1) + 1 / rate
+                await trio.lowlevel.checkpoint()
+                # A cancel in the middle would leave the message doubtful; a send ends within its timeout.
+                with trio.CancelScope(shield=journal is not None):
+                    await self._send(producer, message, to, journal)
+                report(Resent(message, "sent"))
+
+    async def _send(
+        self,
+        producer: Producer,
+        message: MessageExt,
+        to: ResendTo,
+        journal: Journal | None,
+    ) -> None:
+        if journal is None:
+            await send_copy(producer, self.copy(message, to))
+            return
+        journal.write("sending", key_of(message))
+        try:
+            await send_copy(producer, self.copy(message, to))
+        except (BrokerError, LocalProtocolError):
+            journal.write("refused", key_of(message))
+            raise
+        journal.write("sent", key_of(message))
+
+    async def _chosen(
+        self,
+        messages: Iterable[MessageExt] | None,
+        since: datetime | None,
+        where: Chooses | None,
+    ) -> AsyncGenerator[MessageExt]:
+        if messages is not None:
+            for message in messages:
+                if where is None or where(message):
+                    yield message
+            return
+        async with aclosing(self.pages(since=since)) as pages:
+            async for page in pages:
+                for message in page:
+                    if where is None or where(message):
+                        yield message
+
+
+def _known(journal: Journal, key: str) -> str | None:
+    if key in journal.state.finished:
+        return "sent before"
+    return "doubtful" if key in journal.state.doubtful else None
+
+
+def chooses(where: str) -> Chooses:
+    """Return a function that checks messages by an SQL92 expression over their properties. Raises ConfigError."""
+    # The parser takes as long to import as all else that a command needs.
+    from rocketrio_protocol.filter.sql92 import compile_sql92
+
+    try:
+        matches = compile_sql92(where)
+    except Error as error:
+        raise ConfigError(f"{where!r} is not an SQL92 expression: {error.what}") from error
+    return lambda message: matches(message.stored_properties)

@@ -22,15 +22,14 @@ Answers to: ExportMetadataCommand, ExportConfigsCommand, UpdateTopicListSubComma
 import hashlib
 import json
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
-from rocketrio.admin.admin_values import permission_text
-from rocketrio.admin.diagnosis.bundle import CUT, without_secrets
+from rocketrio.admin.secret_settings import CUT, without_secrets
+from rocketrio.admin.topics import permission_text
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.log_lines import visible_json
 from rocketrio_protocol.names import (
@@ -275,6 +274,9 @@ def from_toml(text: str, where: str) -> dict[DeclaredPlace, dict[str, Field]]:
 
     Raises ConfigError, which begins with `where`, for anything that cannot be meant.
     """
+    # Only `rocketrio apply` reads TOML, and every program that administers imports this file.
+    import tomllib
+
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,6 +1,6 @@
 """How far behind consumer groups are, and whether that is a problem: `admin.lag()`.
 
-A window collects samples of all groups (lag_window.py), and rocketrio_protocol.lag judges each queue (lag_rows.py).
+A window collects samples of all groups (lag_samples.py), and rocketrio_protocol.lag judges each queue (lag_rows.py).
 As long as it has too few samples, what brokers counted in their last minute stands for the window.
 Only rows that are shown cost more requests (lag_details.py).
 
@@ -17,11 +17,11 @@ import trio
 
 from rocketrio.admin.lag_details import LagDetails
 from rocketrio.admin.lag_rows import LagRows
-from rocketrio.admin.lag_sample import GroupTopic
+from rocketrio.admin.lag_samples import GroupTopic, LagSamples
 from rocketrio.admin.lag_values import GroupLag, LagReport
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.subject import AdminSubject
 from rocketrio_protocol.errors import GroupNotExistError
-from rocketrio_protocol.lag import SAMPLE_EVERY, SAMPLES_NEEDED, Verdict
+from rocketrio_protocol.lag import SAMPLE_EVERY, SAMPLES_NEEDED, WINDOW, Verdict
 
 DETAILED_ROWS: Final = 200
 """The rows of a report for which brokers are asked for details; the worst come first."""
@@ -29,38 +29,82 @@ ROUTES_ASKED: Final = 16
 """The routes that are asked for at the same time, after a broker was silent."""
 
 
-async def lag_report(
-    window: LagWindow, *, worst: int | None = None, owners: bool = False
-) -> LagReport:
-    """Return the verdicts on what a window has sampled; `owners` names the owner of each queue.
+@attrs.define
+class LagWindow(LagSamples):
+    """Samples, and the report on them."""
 
-    Raises GroupNotExistError if a group was named that no broker knows.
-    """
-    _refuse_unknown_groups(window)
-    missing = await _missing_brokers(window)
-    answering = {name: addr for name, addr in window.masters.items() if name not in window.silent}
-    details = LagDetails(window.calls, answering, is_whole=not window.silent)
-    await details.ask_bounds(
-        (name, topic)
-        for (_, topic), names in missing.items()
-        for name in names
-        if name not in window.silent
-    )
-    rows_of = LagRows(window, details, missing)
-    rows = sorted(rows_of.rows(), key=_rank)
-    shown = rows[:worst]
-    await _explain(window, rows_of, shown[:DETAILED_ROWS], owners=owners)
-    rows_of.is_detailed = True
-    return LagReport(
-        rows=[_short(window, row) for row in sorted(map(rows_of.again, shown), key=_rank)],
-        rows_in_all=len(rows),
-        silent=dict(sorted(window.silent.items())),
-        window=window.times[-1] - window.times[0],
-        samples=len(window.times),
-    )
+    async def report(self, *, worst: int | None = None, owners: bool = False) -> LagReport:
+        """Return the verdicts on what was sampled; `owners` names the owner of each queue.
+
+        Raises GroupNotExistError if a group was named that no broker knows.
+        """
+        _refuse_unknown_groups(self)
+        missing = await _missing_brokers(self)
+        answering = {name: addr for name, addr in self.masters.items() if name not in self.silent}
+        details = LagDetails(self.calls, answering, is_whole=not self.silent)
+        await details.ask_bounds(
+            (name, topic)
+            for (_, topic), names in missing.items()
+            for name in names
+            if name not in self.silent
+        )
+        rows_of = LagRows(self, details, missing)
+        rows = sorted(rows_of.rows(), key=_rank)
+        shown = rows[:worst]
+        await _explain(self, rows_of, shown[:DETAILED_ROWS], owners=owners)
+        rows_of.is_detailed = True
+        return LagReport(
+            rows=[_short(self, row) for row in sorted(map(rows_of.again, shown), key=_rank)],
+            rows_in_all=len(rows),
+            silent=dict(sorted(self.silent.items())),
+            window=self.times[-1] - self.times[0],
+            samples=len(self.times),
+        )
 
 
-def _refuse_unknown_groups(window: LagWindow) -> None:
+class LagAdmin(AdminSubject):
+    """The methods of `Admin` about how far behind groups are."""
+
+    __slots__ = ()
+
+    def lag_window(
+        self,
+        *groups: str,
+        topic: str | None = None,
+        seconds: float = WINDOW,
+        include_system: bool = False,
+    ) -> LagWindow:
+        """Return an empty window, to be filled with samples of all groups or of those named, see `lag`.
+
+        Call its `sample` every 5 seconds, and its `report` when you want one.
+        """
+        return LagWindow(
+            self.client, self.calls, groups, topic, seconds, include_system=include_system
+        )
+
+    async def lag(
+        self,
+        *groups: str,
+        topic: str | None = None,
+        seconds: float = WINDOW,
+        worst: int | None = None,
+        owners: bool = False,
+    ) -> LagReport:
+        """Return how far behind groups are (all, or those named), with a verdict on each group and topic.
+
+        Brokers are asked every 5 seconds for `seconds`, or until every group keeps up. With `seconds=0` they are asked
+        once, and what they counted in their last minute replaces the window. `worst` limits the rows; `owners` asks the
+        members which queues they own.
+
+        A broker that does not answer is in `silent`. Raises NoBrokerRegisteredError, NotReachableError without a name
+        server, and GroupNotExistError if no broker knows a group that was named.
+        """
+        window = self.lag_window(*groups, topic=topic, seconds=seconds)
+        await window.run()
+        return await window.report(worst=worst, owners=owners)
+
+
+def _refuse_unknown_groups(window: LagSamples) -> None:
     if window.silent:
         return
     known = {group for facts in window.facts.values() for group in facts.groups}
@@ -73,7 +117,7 @@ def _refuse_unknown_groups(window: LagWindow) -> None:
             )
 
 
-async def _missing_brokers(window: LagWindow) -> dict[GroupTopic, list[str]]:
+async def _missing_brokers(window: LagSamples) -> dict[GroupTopic, list[str]]:
     """Return the brokers that store a row's topic, but reported no progress of the group there."""
     missing: dict[GroupTopic, list[str]] = defaultdict(list)
     routes: dict[str, set[str]] = {}
@@ -99,7 +143,7 @@ async def _missing_brokers(window: LagWindow) -> dict[GroupTopic, list[str]]:
 
 
 async def _explain(
-    window: LagWindow, rows_of: LagRows, rows: Sequence[GroupLag], *, owners: bool
+    window: LagSamples, rows_of: LagRows, rows: Sequence[GroupLag], *, owners: bool
 ) -> None:
     """Ask brokers for what the verdicts on these rows depend on."""
     details = rows_of.details
@@ -130,7 +174,7 @@ def _rank(row: GroupLag) -> tuple[int, int, str, str]:
     return -row.verdict.severity, -row.lag_at_least, row.group, row.topic or ""
 
 
-def _short(window: LagWindow, row: GroupLag) -> GroupLag:
+def _short(window: LagSamples, row: GroupLag) -> GroupLag:
     """Return the row with the names of its namespace."""
     space = window.client.namespace
     if not space:

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from rocketrio.admin.admin_calls import AdminCalls
-from rocketrio.admin.lag_sample import PARALLEL_REQUESTS, GroupTopic
+from rocketrio.admin.lag_samples import PARALLEL_REQUESTS, GroupTopic
 from rocketrio_protocol.bodies.stats import Connection, ConsumerConnection, TopicOffset
 from rocketrio_protocol.errors import ConsumerNotOnlineError, Error, RequestTimeoutError
 from rocketrio_protocol.lag import Owner

@@ -10,9 +10,8 @@ from typing import Literal
 import attrs
 
 from rocketrio.admin.lag_details import LagDetails
-from rocketrio.admin.lag_sample import GroupTopic
+from rocketrio.admin.lag_samples import GroupTopic, LagSamples
 from rocketrio.admin.lag_values import GroupLag, QueueLag
-from rocketrio.admin.lag_window import LagWindow
 from rocketrio_protocol.lag import (
     SAMPLES_NEEDED,
     Circumstances,
@@ -32,7 +31,7 @@ from rocketrio_protocol.times import age_ms
 class LagRows:
     """Applies the rules to what a window has sampled, and to what brokers answered about details."""
 
-    window: LagWindow
+    window: LagSamples
     details: LagDetails
     missing: Mapping[GroupTopic, Sequence[str]]
     is_detailed: bool = False

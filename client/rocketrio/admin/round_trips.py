@@ -1,4 +1,4 @@
-"""How long brokers take to store messages: `admin` sends some to each master, and measures.
+"""How long brokers take to store messages: `admin.round_trips` sends some to each master, and measures.
 
 The messages go to the topic that every broker has under its own name, which no group reads; retention deletes them.
 
@@ -14,12 +14,11 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio.admin.admin import Admin
+from rocketrio.client import ClientInstance
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.send_result import SendStatus
-from rocketrio_protocol.errors import ConfigError, Error, RouteNotFoundError
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import Message, MessageQueue
-from rocketrio_protocol.remoting.tasks import ungrouped
 
 SEND_TIMEOUT: Final = 3.0
 """Seconds for one send, without any second try."""
@@ -51,50 +50,13 @@ def percentile(seconds: Sequence[float], share: float) -> float | None:
     return sorted(seconds)[max(rank, 1) - 1]
 
 
-async def round_trips(
-    admin: Admin,
-    *,
-    broker_name: str | None = None,
-    count: int = 50,
-    size: int = 128,
-) -> list[RoundTrips]:
-    """Send `count` messages of `size` bytes to each master, or to one, one after the other; return the times.
-
-    The first send to each opens its connection, and is not counted. Raises RouteNotFoundError if no master has the
-    name, ConfigError for a number below 1.
-    """
-    if count < 1 or size < 0:
-        raise ConfigError(f"count={count} must be 1 or more, and size={size} 0 or more")
-    if admin.client.namespace:
-        raise ConfigError(
-            "the topics of brokers are in no namespace", remedy="Use a client without one"
-        )
-    masters = await admin.masters()
-    names = sorted(masters) if broker_name is None else [broker_name]
-    if not set(names) <= set(masters):
-        raise RouteNotFoundError(
-            f"broker {broker_name!r} has no master; known names: {', '.join(sorted(masters))}"
-        )
-    found: dict[str, RoundTrips] = {}
-
-    async def measure(name: str) -> None:
-        found[name] = await _measured(admin, name, count, size)
-
-    with ungrouped():
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(measure, name)
-    return [found[name] for name in names]
-
-
-async def _measured(admin: Admin, name: str, count: int, size: int) -> RoundTrips:
+async def measured(client: ClientInstance, name: str, count: int, size: int) -> RoundTrips:
+    """Return the times of sends to one master, one after the other."""
     queue = MessageQueue(name, name, 0)
     times: list[float] = []
     failures = unsafe = 0
     problem: str | None = None
-    async with open_producer(
-        client=admin.client, retries=0, compress_over=max(size, 1) + 1
-    ) as producer:
+    async with open_producer(client=client, retries=0, compress_over=max(size, 1) + 1) as producer:
         for number in range(count + 1):
             started = trio.current_time()
             try:

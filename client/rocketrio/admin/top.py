@@ -17,8 +17,7 @@ from rocketrio.admin.cluster_questions import ask_each
 from rocketrio.admin.diagnosis import health_of
 from rocketrio.admin.diagnosis.brokers import disk_used
 from rocketrio.admin.diagnosis.snapshot import Snapshot, number_of
-from rocketrio.admin.lag import lag_report
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.lag import LagWindow
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.names import is_system_topic
 
@@ -130,7 +129,7 @@ class GroupSampler:
         """Ask all masters. Raises NotReachableError without a name server."""
         try:
             await self._window.sample()
-            report = await lag_report(self._window)
+            report = await self._window.report()
         except Error:
             self._trends.add({})
             raise

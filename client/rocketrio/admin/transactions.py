@@ -10,7 +10,7 @@ Answers to: nothing in Apache's tools.
 import attrs
 
 from rocketrio.admin.admin_calls import AdminCalls
-from rocketrio.admin.admin_values import whole_sum
+from rocketrio.admin.cluster_questions import whole_sum
 from rocketrio_protocol.bodies.stats import TopicOffset
 from rocketrio_protocol.errors import TopicNotExistError
 from rocketrio_protocol.lag import lag_of

@@ -25,7 +25,7 @@ from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.private_files import read_private
 
 if TYPE_CHECKING:
-    from rocketrio.admin.access_admin import AccessAdmin, AccessRight, AccessUser
+    from rocketrio.admin.access import AccessAdmin, AccessRight, AccessUser
     from rocketrio_protocol.access.model import AccessTable, Resource, User
 
 _TOKEN_SHOWN: Final = "<SecurityToken>"
@@ -72,7 +72,7 @@ def resource_options(function: CallableT) -> CallableT:
 
 
 def _read_actions(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    from rocketrio.admin.access_admin import ACTIONS
+    from rocketrio.admin.access import ACTIONS
 
     by_lower = {action.lower(): action for action in ACTIONS}
     names = [name.strip().lower() for name in text.split(",")]
@@ -129,7 +129,7 @@ async def grant(
       rocketrio acl grant billing --topic orders --group billing --actions sub,get
       rocketrio acl grant producer1 --topic secret* --actions all --deny
     """
-    from rocketrio.admin.access_admin import CUSTOM, DEFAULT
+    from rocketrio.admin.access import CUSTOM, DEFAULT
 
     wanted = resource_names(topics, groups, resources)
     if not wanted:
@@ -360,7 +360,7 @@ def decision(
     source_ip: str,
 ) -> Decision:
     """Decide as the broker at an address does, which has this user and those of the rights that name it."""
-    from rocketrio.admin.access_admin import acl_info
+    from rocketrio.admin.access import acl_info
     from rocketrio_protocol.access.model import AccessDecision, User
     from rocketrio_protocol.access.wire_forms import merged_acl
 
@@ -453,7 +453,7 @@ async def import_accounts(
 
 
 async def _plan(access: AccessAdmin, user: User) -> _Plan:
-    from rocketrio.admin.access_admin import rights_in
+    from rocketrio.admin.access import rights_in
     from rocketrio_protocol.access.wire_forms import acl_info
 
     acl = acl_info(user)

@@ -22,7 +22,7 @@ from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.private_files import read_private
 
 if TYPE_CHECKING:
-    from rocketrio.admin.access_admin import AccessAdmin, AccessUser
+    from rocketrio.admin.access import AccessAdmin, AccessUser
 
 PASSWORD_SIZE_MAX: Final = 4096
 """Bytes of a file with a password."""

@@ -23,7 +23,7 @@ from rocketrio.cli.shell import fail
 from rocketrio.counts import counted
 
 if TYPE_CHECKING:
-    from rocketrio.admin.access_admin import AccessAdmin, AccessUser
+    from rocketrio.admin.access import AccessAdmin, AccessUser
 
 _PERMISSIONS: Final = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB"])
 _BROKERS: Final = Column("brokers", "BROKERS", lambda row: " ".join(row["brokers"]))

@@ -58,7 +58,6 @@ def apply(call: Call, files: tuple[Path, ...], prune: bool, digest: str | None) 
       rocketrio apply topics.toml --plan 3f0c2a71b9d4
       rocketrio apply cluster/ --prune --dry-run
     """
-    from rocketrio.admin.apply import apply_plan, plan_apply
     from rocketrio.admin.declared import EXISTS, from_toml
     from rocketrio.admin.reset_plan import PlanChangedError
 
@@ -79,7 +78,7 @@ def apply(call: Call, files: tuple[Path, ...], prune: bool, digest: str | None) 
         failed: dict[Change, str] = {}
         refused: str | None = None
         async with call.asking("comparing and changing the cluster"):
-            plan = await plan_apply(call.admin, wanted, prune=prune)
+            plan = await call.admin.plan_state(wanted, prune=prune)
             if digest is not None and plan.digest != digest:
                 refused = f"the plan is {plan.digest} now, not {digest}: nothing was changed"
             elif not call.dry_run:
@@ -91,7 +90,7 @@ def apply(call: Call, files: tuple[Path, ...], prune: bool, digest: str | None) 
                 if removed:
                     await may_be_lost(f"{', '.join(dict.fromkeys(removed))}: these are removed")
                 try:
-                    failed = await apply_plan(call.admin, plan)
+                    failed = await call.admin.apply_state(plan)
                 except PlanChangedError as error:
                     refused = str(error)
         _show(plan, failed, call.output, dry_run=call.dry_run, is_refused=refused is not None)

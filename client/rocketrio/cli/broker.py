@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ROLES = ("async-master", "sync-master", "slave")
 CLEANINGS: Final = ("queues", "topics", "log")
-"""As `Cleaning` of `rocketrio.admin.broker_upkeep`, which is imported only to clean."""
+"""As `Cleaning` of `rocketrio.admin.brokers`, which is imported only to clean."""
 _UNIT: Final = Column("unit", cell=lambda row: row["unit"] or "")
 _NUMBERS: Final = ("key", "value", _UNIT)
 _RAW = click.option("--raw", is_flag=True, help="All keys, as the broker reports them.")
@@ -383,8 +383,7 @@ async def clean(call: Call, broker: str, what: str) -> None:
       rocketrio broker clean 10.0.0.1:10911 log --dry-run
       rocketrio broker clean broker-a queues
     """
-    from rocketrio.admin.broker_upkeep import Cleaning, expected
-    from rocketrio.admin.broker_upkeep import clean as clean_broker
+    from rocketrio.admin.brokers import Cleaning, expected
 
     cleaning = Cleaning(what)
 
@@ -395,7 +394,7 @@ async def clean(call: Call, broker: str, what: str) -> None:
         kept = settings.get("fileReservedTime", "")
     else:
         await may_be_lost(f"{address} deletes files for good; --dry-run shows what they are")
-    found = await clean_broker(call.admin, address, cleaning, dry_run=call.dry_run)
+    found = await call.admin.clean_broker(address, cleaning, dry_run=call.dry_run)
     now = nearest_time(call.admin.client.wall_clock.now_ms())
     notes = []
     if kept is not None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import trio
 
     from rocketrio.admin.admin import Admin
-    from rocketrio.admin.admin_values import QueueOffsets
+    from rocketrio.admin.offsets import QueueOffsets
     from rocketrio.connect import ClientOptions
 
 Work: TypeAlias = Callable[..., Any]

@@ -299,9 +299,8 @@ async def certificate(admin: Admin, days: Limits, also: tuple[str, ...]) -> Chec
     one that has ended is seen too.
     """
     from rocketrio.admin.diagnosis import checks
-    from rocketrio.admin.diagnosis.probes import certificate_ends
 
-    ends = await certificate_ends(admin, also)
+    ends = await admin.certificate_ends(also)
     return checks.check_certificates(ends, admin.client.wall_clock.now_ms(), days)
 
 
@@ -344,10 +343,9 @@ async def lag(
     watches for so long, or until every group is ok.
     """
     from rocketrio.admin.diagnosis import checks
-    from rocketrio.admin.lag import lag_report
 
     samples = admin.lag_window(*groups, topic=topic, seconds=seconds_of(window, once=once))
-    return checks.check_lag(await refined(samples, lambda: lag_report(samples)), messages, age)
+    return checks.check_lag(await refined(samples, samples.report), messages, age)
 
 
 @check.command(name="dead-letters")

@@ -57,10 +57,9 @@ async def clients(call: Call, language: str | None, older_than: int | None) -> N
       rocketrio clients
       rocketrio clients --language java --older-than 4.9.0
     """
-    from rocketrio.admin.clients import connected_clients
 
     async with call.asking("asking brokers"):
-        found = await connected_clients(call.admin)
+        found = await call.admin.connected_clients()
     shown = [
         one
         for one in found.clients

@@ -283,7 +283,6 @@ async def rtt(call: Call, count: int, size: int, broker: str | None) -> None:
       rocketrio cluster rtt
       rocketrio cluster rtt --broker broker-a --count 200 --size 1024
     """
-    from rocketrio.admin.round_trips import round_trips
 
     if call.dry_run:
         names = sorted(await call.admin.masters())
@@ -296,7 +295,7 @@ async def rtt(call: Call, count: int, size: int, broker: str | None) -> None:
             notes=["nothing was sent"],
         )
         return
-    found = await round_trips(call.admin, broker_name=broker, count=count, size=size)
+    found = await call.admin.round_trips(broker_name=broker, count=count, size=size)
     call.output.show(
         found,
         (

@@ -28,8 +28,8 @@ from rocketrio_protocol.names import DEAD_LETTER_PREFIX
 
 if TYPE_CHECKING:
     from rocketrio.admin.admin import Admin
-    from rocketrio.admin.dead_letters import DeadLetters, ResendTo
-    from rocketrio.admin.resend import Journal, Resent
+    from rocketrio.admin.dead_letters import DeadLetters, ResendTo, Resent
+    from rocketrio.admin.resend_journal import Journal
     from rocketrio_protocol.message import MessageExt
 
 _COLUMNS: Final = (
@@ -164,7 +164,7 @@ async def export(
     Example:
       rocketrio dead-letters export billing ./billing-dead --where "TAGS = 'red'"
     """
-    from rocketrio.admin.resend import chooses
+    from rocketrio.admin.dead_letters import chooses
 
     chosen = None if where is None else chooses(where)
     written = 0
@@ -268,8 +268,8 @@ def resend(
       rocketrio dead-letters resend billing --all --since 2026-11-21T08:00 --dry-run
       rocketrio dead-letters resend billing --all --rate 50/s --state billing.state
     """
-    from rocketrio.admin.resend import chooses, open_journal
-    from rocketrio.admin.resend import resend as resend_letters
+    from rocketrio.admin.dead_letters import chooses
+    from rocketrio.admin.resend_journal import open_journal
 
     if bool(message_ids) == is_all:
         raise click.UsageError("name message ids, or give --all")
@@ -301,8 +301,8 @@ def resend(
                 named = None
                 if not is_all:
                     named = await _named(letters, message_ids, since)
-                await resend_letters(
-                    letters, named, report=report, to=to, since=since, where=chosen,
+                await letters.resend_all(
+                    named, report=report, to=to, since=since, where=chosen,
                     rate=rate, journal=journal, dry_run=call.dry_run,
                 )  # fmt: skip
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rocketrio.admin.diagnosis.rule import Finding
     from rocketrio.admin.diagnosis.snapshot import Snapshot
     from rocketrio.admin.events import BrokerEvent
-    from rocketrio.admin.lag_window import LagWindow
+    from rocketrio.admin.lag import LagWindow
 
 _EXIT: Final = {None: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 _COLORS: Final = {Severity.WARNING: "yellow", Severity.ERROR: "red"}
@@ -127,10 +127,8 @@ async def doctor(
     import trio
 
     from rocketrio.admin.diagnosis import CODES, diagnosis_of
-    from rocketrio.admin.diagnosis.bundle import bundle_of, more_for_bundle, write_bundle
-    from rocketrio.admin.diagnosis.probes import compare_clocks
+    from rocketrio.admin.diagnosis.bundle import bundle_of, write_bundle
     from rocketrio.admin.diagnosis.rule import link_of
-    from rocketrio.admin.lag import lag_report
 
     if as_list:
         rows = [
@@ -147,7 +145,7 @@ async def doctor(
 
     async def watched(samples: LagWindow, seen: Snapshot) -> Snapshot:
         async def answer() -> Snapshot:
-            return seen.with_lag(await lag_report(samples))
+            return seen.with_lag(await samples.report())
 
         try:
             return await refined(
@@ -162,12 +160,12 @@ async def doctor(
         with _kept_log(wanted=bundle is not None) as log:
             seen = await call.admin.whole_snapshot(*groups, seconds=0, slaves=slaves)
             if probe is not None:
-                seen = seen.with_clocks(await compare_clocks(call.admin, probe))
+                seen = seen.with_clocks(await call.admin.compare_clocks(probe))
             if length and seen.lag is not None:
                 seen = await watched(call.admin.lag_window(*groups, seconds=length), seen)
             if bundle is not None:
                 events = await call.admin.events().poll()
-                more.update(await more_for_bundle(call.admin, seen))
+                more.update(await call.admin.bundle_files(seen))
             found = _without(diagnosis_of(seen), ignored)
         if bundle is not None:
             files = bundle_of(seen, found, events=events, log=log.getvalue(), more=more)

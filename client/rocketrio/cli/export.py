@@ -50,12 +50,11 @@ async def export(
       rocketrio export --kind topics > topics.toml
       rocketrio export --kind groups --json
     """
-    from rocketrio.admin.apply import read_state
     from rocketrio.admin.declared import to_toml
 
     chosen = kinds or KINDS
     async with call.asking("reading the cluster"):
-        state = await read_state(call.admin, chosen, namespaces=namespaces)
+        state = await call.admin.read_state(chosen, namespaces=namespaces)
     if folder is not None:
         _write(state, folder, chosen)
     elif call.output.for_people:

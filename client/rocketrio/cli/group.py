@@ -22,8 +22,8 @@ from rocketrio_protocol.names import RETRY_PREFIX
 from rocketrio_protocol.versions import version_name
 
 if TYPE_CHECKING:
-    from rocketrio.admin.admin import Admin, GroupSettings
-    from rocketrio.admin.group_overview import GroupMember, Mode
+    from rocketrio.admin.admin import Admin
+    from rocketrio.admin.groups import GroupMember, GroupSettings, Mode
     from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 
 _OVERVIEW: Final = (
@@ -126,11 +126,10 @@ async def list_groups(call: Call, include_system: bool, is_long: bool) -> None:
       rocketrio group list
       rocketrio group list --long --sort -lag
     """
-    from rocketrio.admin.group_overview import group_overviews
 
     if is_long:
         async with call.asking("asking about groups"):
-            found, without = await group_overviews(call.admin, include_system=include_system)
+            found, without = await call.admin.group_overviews(include_system=include_system)
         call.silent.update(without)
         call.output.show(found, _OVERVIEW)
         return
@@ -177,13 +176,12 @@ async def members(call: Call, name: str, subscription: bool, queues: bool) -> No
       rocketrio group members billing
       rocketrio group members billing --subscription --queues
     """
-    from rocketrio.admin.group_overview import group_members
 
     columns = _MEMBERS
     found: Sequence[Any]
     async with call.asking(f"asking about {name}"):
         if subscription or queues:
-            found, without = await group_members(call.admin, name)
+            found, without = await call.admin.group_members(name)
             call.silent.update(without)
             columns += (
                 Column("since"),
@@ -359,10 +357,9 @@ async def mode(call: Call, name: str, topic: str, mode: Mode, share_queues: int)
     Example:
       rocketrio group mode billing orders pop --dry-run
     """
-    from rocketrio.admin.group_overview import set_mode
 
-    found = await set_mode(
-        call.admin, name, topic, mode, share_queues=share_queues, dry_run=call.dry_run
+    found = await call.admin.set_consume_mode(
+        name, topic, mode, share_queues=share_queues, dry_run=call.dry_run
     )
     call.output.show(
         found,

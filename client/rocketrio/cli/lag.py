@@ -27,8 +27,8 @@ from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from rocketrio.admin.lag import LagWindow
     from rocketrio.admin.lag_values import LagReport
-    from rocketrio.admin.lag_window import LagWindow
 
 WORST_ROWS: Final = 20
 """The rows that a table has if neither --worst nor --all is given."""
@@ -87,7 +87,6 @@ async def lag(
       rocketrio lag --topic orders --watch
       rocketrio lag --all --json
     """
-    from rocketrio.admin.lag import lag_report
 
     call.is_endless = watch
     if once and watch:
@@ -109,7 +108,7 @@ async def lag(
         await _watch(samples, worst, call.output, queues=queues)
     report = await refined(
         samples,
-        lambda: lag_report(samples, worst=worst, owners=queues),
+        lambda: samples.report(worst=worst, owners=queues),
         lambda found: _table(found, queues=queues),
     )
     _show(report, call.output, queues=queues)
@@ -123,7 +122,6 @@ async def _watch(
     import trio
     from rich.live import Live
 
-    from rocketrio.admin.lag import lag_report
     from rocketrio.cli.console import console
 
     is_screen = output.is_plain and sys.stdout.isatty()
@@ -131,7 +129,7 @@ async def _watch(
     with screen as live:
         while True:
             await samples.sample()
-            report = await lag_report(samples, worst=worst, owners=queues)
+            report = await samples.report(worst=worst, owners=queues)
             if live is None:
                 _show(report, output, queues=queues)
             else:

@@ -254,10 +254,8 @@ async def trace(
     """
     import trio
 
-    from rocketrio.admin.message_admin import message_trace
-
     async def look() -> MessageTrace:
-        return await message_trace(call.admin, message_id, topic=topic, trace_topic=trace_topic)
+        return await call.admin.message_trace(message_id, topic=topic, trace_topic=trace_topic)
 
     call.is_endless = watch
     async with call.asking("looking for traces", when=not watch):
@@ -349,10 +347,9 @@ async def status(call: Call, message_id: str, topic: str | None, group: str | No
       rocketrio message status 7F00000100002A9F0000000000000000
       rocketrio message status AC1100020007... --topic orders --group billing
     """
-    from rocketrio.admin.message_admin import message_status
 
     message = await found_message(call.admin, message_id, topic)
-    tracks = await message_status(call.admin, message, group=group)
+    tracks = await call.admin.message_status(message, group=group)
     call.output.show(
         tracks,
         (
@@ -390,7 +387,6 @@ async def deliver(
       rocketrio message deliver 7F00000100002A9F... --group billing --client 10.0.0.9@app-7 --dry-run
       rocketrio message deliver AC1100020007... --topic orders --group billing --client 10.0.0.9@app-7
     """
-    from rocketrio.admin.message_admin import deliver as deliver_to
 
     message = await found_message(call.admin, message_id, topic)
     where = f"{message.message_id} of {message.topic}"
@@ -405,7 +401,7 @@ async def deliver(
         text = f"{client_id} of {group} would get {where}"
         call.output.show([{**row, "remark": None}], people=text)
         return
-    result = await deliver_to(call.admin, message, group, client_id)
+    result = await call.admin.deliver(message, group, client_id)
     call.output.show(
         [
             {
@@ -429,7 +425,7 @@ async def deliver(
 
 def show_id(message_id: str, output: Output) -> None:
     """Print what is inside an id: `message get --decode-only`."""
-    from rocketrio.admin.id_parts import id_parts
+    from rocketrio.admin.messages import id_parts
 
     try:
         parts = id_parts(message_id, datetime.now(UTC))

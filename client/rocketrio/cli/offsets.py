@@ -28,7 +28,7 @@ from rocketrio_protocol.lag import ahead_text
 
 if TYPE_CHECKING:
     from rocketrio.admin.admin import Admin
-    from rocketrio.admin.admin_values import QueueOffsets
+    from rocketrio.admin.offsets import QueueOffsets
     from rocketrio.admin.reset_plan import ResetPlan, Target
     from rocketrio_protocol.message import MessageQueue
 
@@ -137,10 +137,9 @@ async def show(
 
 async def _refuse_unknown(admin: Admin, group: str) -> None:
     """Raise GroupNotExistError if all masters answer, and none knows the group."""
-    from rocketrio.admin.offset_files import committed_offsets
 
     try:
-        await committed_offsets(admin, group)
+        await admin.committed_offsets(group)
     except GroupNotExistError:
         raise
     except Error as error:  # A master that does not answer, or may not be asked, may know it.
@@ -220,10 +219,9 @@ async def export(call: Call, group: str) -> None:
       rocketrio offsets export billing > billing.csv
       rocketrio offsets reset billing --from-file billing.csv --dry-run
     """
-    from rocketrio.admin.offset_files import committed_offsets
 
     async with call.asking(f"asking about {group}"):
-        found = await committed_offsets(call.admin, group)
+        found = await call.admin.committed_offsets(group)
     if call.output.for_people:  # A table could not be read back.
         call.output = attrs.evolve(call.output, form="csv")
     call.output.show(found, _COMMITTED)
@@ -242,12 +240,11 @@ async def delete(call: Call, group: str) -> None:
       rocketrio offsets delete billing --dry-run
       rocketrio offsets delete billing
     """
-    from rocketrio.admin.offset_files import committed_offsets, delete_offsets
 
     if not call.dry_run:
-        lost = counted(len(await committed_offsets(call.admin, group)), "committed offset")
+        lost = counted(len(await call.admin.committed_offsets(group)), "committed offset")
         await may_be_lost(f"{group} loses {lost}; `rocketrio offsets export` keeps them")
-    found = await delete_offsets(call.admin, group, dry_run=call.dry_run)
+    found = await call.admin.delete_offsets(group, dry_run=call.dry_run)
     call.output.show(
         found,
         _COMMITTED,

@@ -30,9 +30,8 @@ async def producers(call: Call, topic: str, group: str | None) -> None:
       rocketrio producers orders
       rocketrio producers orders --group shop --json
     """
-    from rocketrio.admin.clients import producers_of
 
     async with call.asking("asking brokers"):
-        found = await producers_of(call.admin, topic, group=group)
+        found = await call.admin.producers_of(topic, group=group)
     call.output.show(found.clients, (*CLIENTS[:-2], "produces", hidden("consumes")))
     call.silent.update(found.silent)

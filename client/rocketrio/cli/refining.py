@@ -23,7 +23,7 @@ from rocketrio_protocol.lag import SAMPLE_EVERY, WINDOW
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
-    from rocketrio.admin.lag_window import LagWindow
+    from rocketrio.admin.lag import LagWindow
 
 _SHORTEST_WINDOW: Final = 2 * SAMPLE_EVERY
 """Seconds: three samples."""

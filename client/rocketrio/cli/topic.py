@@ -28,7 +28,7 @@ from rocketrio_protocol.errors import (
 if TYPE_CHECKING:
     from rocketrio.admin.admin import Admin
     from rocketrio.admin.admin_calls import Period
-    from rocketrio.admin.admin_values import TopicDescription
+    from rocketrio.admin.topics import TopicDescription
     from rocketrio_protocol.bodies.route import QueueData
     from rocketrio_protocol.bodies.topics import Permission
 
@@ -63,7 +63,7 @@ def _permission(text: str) -> Permission:
 
 
 def _permission_text(permission: int | None) -> str | None:
-    from rocketrio.admin.admin_values import permission_text
+    from rocketrio.admin.topics import permission_text
 
     return None if permission is None else permission_text(permission)
 
@@ -141,7 +141,7 @@ async def create(
       rocketrio topic create %DLQ%billing --perm rw
       rocketrio topic create payments --message-type fifo
     """
-    from rocketrio.admin.topic_admin import MESSAGE_TYPE
+    from rocketrio.admin.topics import MESSAGE_TYPE
     from rocketrio_protocol.bodies.route import QueueData
 
     if message_type is not None:
@@ -189,11 +189,10 @@ async def list_topics(call: Call, include_system: bool, is_long: bool) -> None:
       rocketrio topic list --long --sort -messages_per_second
       rocketrio topic list --all --json
     """
-    from rocketrio.admin.topic_admin import topic_overviews
 
     async with call.asking("asking about topics"):
         if is_long:
-            found, without = await topic_overviews(call.admin, include_system=include_system)
+            found, without = await call.admin.topic_overviews(include_system=include_system)
             call.silent.update(without)
         else:
             names = await call.admin.topics(include_system=include_system)
@@ -257,7 +256,6 @@ async def delete(call: Call, name: str) -> None:
 
 async def _content(admin: Admin, name: str) -> tuple[dict[str, int] | None, list[str]]:
     """Return the messages of a topic on each broker, None if they are not known, and the groups that read it."""
-    from rocketrio.admin.topic_admin import readers_of
 
     messages: dict[str, int] = {}
     try:
@@ -267,7 +265,7 @@ async def _content(admin: Admin, name: str) -> tuple[dict[str, int] | None, list
             broker = one.queue.broker_name
             messages[broker] = messages.get(broker, 0) + one.max_offset - one.min_offset
         # A topic that may not be read reports no queues.
-        return messages or None, sorted(await readers_of(admin, name))
+        return messages or None, sorted(await admin.readers_of(name))
     except NoBrokerRegisteredError:
         raise
     except RouteNotFoundError as error:
@@ -357,11 +355,10 @@ async def perm(call: Call, name: str, permission: str, broker: str | None) -> No
       rocketrio topic perm orders r --dry-run
       rocketrio topic perm orders rw --broker broker-a
     """
-    from rocketrio.admin.admin_values import permission_text
-    from rocketrio.admin.topic_admin import set_permission
+    from rocketrio.admin.topics import permission_text
 
-    found = await set_permission(
-        call.admin, name, _permission(permission), broker_name=broker, dry_run=call.dry_run
+    found = await call.admin.set_topic_permission(
+        name, _permission(permission), broker_name=broker, dry_run=call.dry_run
     )
     call.output.show(
         found,
@@ -444,10 +441,9 @@ async def groups(call: Call, name: str, online: bool) -> None:
     Example:
       rocketrio topic groups orders --online
     """
-    from rocketrio.admin.topic_admin import topic_readers
 
     async with call.asking(f"asking about {name}"):
-        found = await topic_readers(call.admin, name)
+        found = await call.admin.topic_readers(name)
     shown = [one for one in found if one.members or not online]
     people = None if shown else f"no group reads {name}"
     call.output.show(shown, _READERS, people=people)
@@ -474,11 +470,10 @@ async def stats(call: Call, name: str | None, window: Period) -> None:
       rocketrio topic stats orders
       rocketrio topic stats --window hour --sort -messages_per_second
     """
-    from rocketrio.admin.topic_admin import topic_counts_and_failures
 
     async with call.asking("asking about topics"):
         names = [name] if name is not None else await call.admin.topics()
-        found, without = await topic_counts_and_failures(call.admin, names, period=window)
+        found, without = await call.admin.topic_counts_and_failures(names, period=window)
     call.silent.update(without)
 
     def per_second(count: int | None) -> float | None:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import attrs
 import trio
 
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.lag import LagWindow
 from rocketrio_protocol.bodies.inspection import ProducerInfo
 from rocketrio_protocol.bodies.running_info import ConsumeStatus
 from rocketrio_protocol.bodies.stats import BrokerStatsItem, Connection, ConsumerConnection

@@ -12,8 +12,7 @@ import trio
 
 from rocketrio.admin.admin import Admin
 from rocketrio.admin.cluster_questions import registered_brokers
-from rocketrio.admin.lag import lag_report
-from rocketrio.admin.lag_sample import BrokerFacts
+from rocketrio.admin.lag_samples import BrokerFacts
 from rocketrio.admin.lag_values import GroupLag
 from rocketrio.exporter.details import Answers, Details
 from rocketrio.exporter.offsets import Offsets, OnGroup, OnTopic, Total
@@ -92,7 +91,7 @@ class Rounds:
                 for addr in broker.broker_addrs.values():
                     nursery.start_soon(ask, addr)
             await self._window.sample()
-        report = await lag_report(self._window)
+        report = await self._window.report()
         silent = self._window.silent
         self._details.forget([*silent, *(self._details.by_broker.keys() - table.keys())])
         self._offsets.update(report.rows, self._details.by_broker, at=self._window.times[-1])

@@ -7,7 +7,7 @@ import trio
 
 from rocketrio import MessageQueue
 from rocketrio.admin.admin_calls import AdminCalls
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.lag import LagWindow
 from rocketrio.cluster.namespace import NO_NAMESPACE, Namespace
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.bodies.stats import (

@@ -1,4 +1,4 @@
-"""What administration of users and rights sends, and what it makes of the answers (`admin/access_admin.py`)."""
+"""What administration of users and rights sends, and what it makes of the answers (`admin/access.py`)."""
 
 import json
 from collections.abc import AsyncIterator

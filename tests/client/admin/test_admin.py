@@ -13,7 +13,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.admin.admin_values import BrokerDescription
+from rocketrio.admin.cluster_status import BrokerDescription
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission, TopicConfig
 from rocketrio_protocol.errors import (

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from rocketrio import ClientInstance, Message, NotReachableError, open_admin, open_producer
-from rocketrio.admin.admin import _is_same
+from rocketrio.admin.brokers import _is_same
 from rocketrio.admin.cluster_status import (
     NO_WRITES,
     NOT_REACHABLE,

@@ -18,7 +18,7 @@ from rocketrio import (
 )
 from rocketrio.admin import Admin
 from rocketrio.admin.admin_calls import AdminCalls
-from rocketrio.admin.admin_values import OffsetReset
+from rocketrio.admin.resets import OffsetReset
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.stats import ConsumerConnection
 from rocketrio_protocol.errors import (

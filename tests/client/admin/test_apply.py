@@ -9,7 +9,6 @@ from trio.testing import MockClock
 
 from rocketrio import open_admin
 from rocketrio.admin import Admin
-from rocketrio.admin.apply import apply_plan, plan_apply, read_state
 from rocketrio.admin.declared import EXISTS, DeclaredPlace, from_toml
 from rocketrio.admin.reset_plan import PlanChangedError
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -53,16 +52,16 @@ async def admin(autojump_clock: MockClock) -> AsyncIterator[Admin]:
 
 
 async def test_what_was_exported_changes_nothing(admin: Admin) -> None:
-    state = await read_state(admin)
+    state = await admin.read_state()
     assert {place.kind for place in state} == {"topics", "settings"}
     assert ORDERS in state
-    plan = await plan_apply(admin, through_files(state), prune=True)
+    plan = await admin.plan_state(through_files(state), prune=True)
     assert plan.changes == []
 
 
 async def test_plan_is_carried_out_and_then_nothing_is_left(admin: Admin) -> None:
     wanted = from_toml(FILE, "f")
-    plan = await plan_apply(admin, wanted)
+    plan = await admin.plan_state(wanted)
     assert [(one.place.name, one.field, one.before, one.after) for one in plan.changes] == [
         ("billing", "retryMaxTimes", None, 3),
         ("plain", EXISTS, None, "exists"),
@@ -72,8 +71,8 @@ async def test_plan_is_carried_out_and_then_nothing_is_left(admin: Admin) -> Non
         ("orders", "perm", "rw", "r"),
         ("orders", "readQueueNums", 2, 8),
     ]
-    assert await apply_plan(admin, plan) == {}
-    state = await read_state(admin, namespaces=["OWN"])
+    assert await admin.apply_state(plan) == {}
+    state = await admin.read_state(namespaces=["OWN"])
     assert state[ORDERS] == {
         "readQueueNums": 8, "writeQueueNums": 2, "perm": "r", "order": False,
         "attributes.message.type": "FIFO",
@@ -81,16 +80,16 @@ async def test_plan_is_carried_out_and_then_nothing_is_left(admin: Admin) -> Non
     assert state[DeclaredPlace("groups", "billing", "broker-a")]["retryMaxTimes"] == 3
     assert state[DeclaredPlace("groups", "plain", "broker-a")]["retryMaxTimes"] == 16
     assert state[DeclaredPlace("settings", "broker", "broker-a/1")]["fileReservedTime"] == "72"
-    assert (await plan_apply(admin, wanted)).changes == []
+    assert (await admin.plan_state(wanted)).changes == []
     with pytest.raises(PlanChangedError):
-        await apply_plan(admin, plan)
+        await admin.apply_state(plan)
 
 
 async def test_plan_that_does_not_hold_any_more_changes_nothing(admin: Admin) -> None:
-    plan = await plan_apply(admin, from_toml(FILE, "f"))
+    plan = await admin.plan_state(from_toml(FILE, "f"))
     await admin.create_topic("orders", queues=3)
     with pytest.raises(PlanChangedError, match="orders on broker-a: readQueueNums is 3 now, not 2"):
-        await apply_plan(admin, plan)
+        await admin.apply_state(plan)
     assert "billing" not in await admin.groups()
 
 
@@ -99,18 +98,18 @@ async def test_pruned_things_are_gone_and_system_topics_stay(admin: Admin) -> No
     await admin.create_group("old-group")
     before = set(await admin.topics(include_system=True))
     wanted = from_toml('[[topics]]\nname = "orders"\n[[groups]]\nname = "billing"', "f")
-    plan = await plan_apply(admin, wanted, prune=True)
+    plan = await admin.plan_state(wanted, prune=True)
     removed = [one.place.name for one in plan.changes if one.after is None]
     assert removed == ["old-group", "old"]
-    assert await apply_plan(admin, plan) == {}
+    assert await admin.apply_state(plan) == {}
     assert set(await admin.topics(include_system=True)) == before - {"old"}
     assert await admin.groups() == ["billing"]
 
 
 async def test_setting_that_a_broker_refuses_is_not_done_and_the_others_are(admin: Admin) -> None:
     text = "[[settings]]\nbrokers = ['broker-a/0']\nfileReservedTime = 48\nhaSlaveFallbehindMax = 1"
-    plan = await plan_apply(admin, from_toml(text, "f"))
-    failed = await apply_plan(admin, plan)
+    plan = await admin.plan_state(from_toml(text, "f"))
+    failed = await admin.apply_state(plan)
     [(change, why)] = failed.items()
     assert change.field == "haSlaveFallbehindMax"
     assert "haSlaveFallbehindMax" in why
@@ -118,11 +117,11 @@ async def test_setting_that_a_broker_refuses_is_not_done_and_the_others_are(admi
 
 async def test_unknown_broker_is_named_and_system_topics_are_refused(admin: Admin) -> None:
     text = '[[topics]]\nname = "orders"\nbrokers = ["broker-x"]\norder = true'
-    plan = await plan_apply(admin, from_toml(text, "f"))
+    plan = await admin.plan_state(from_toml(text, "f"))
     assert (plan.changes, plan.unknown_brokers) == ([], ["broker-x"])
     for name in ("TBW102", "broker-a", "%RETRY%billing"):
         with pytest.raises(ConfigError, match="belongs to RocketMQ itself"):
-            await plan_apply(admin, {DeclaredPlace("topics", name, ""): {"perm": "r"}})
+            await admin.plan_state({DeclaredPlace("topics", name, ""): {"perm": "r"}})
 
 
 async def test_state_of_a_namespace_has_short_names_and_nothing_of_others(
@@ -137,18 +136,18 @@ async def test_state_of_a_namespace_has_short_names_and_nothing_of_others(
     ):
         await operator.create_topic("orders")
         wanted = from_toml('[[topics]]\nname = "bills"\nperm = "r"\n[[groups]]\nname = "g"', "f")
-        assert await apply_plan(admin, await plan_apply(admin, wanted)) == {}
-        state = await read_state(admin, ["topics", "groups"])
+        assert await admin.apply_state(await admin.plan_state(wanted)) == {}
+        state = await admin.read_state(["topics", "groups"])
         assert [place.name for place in state] == ["g", "bills"]
         assert await operator.topics() == ["ns%bills", "orders"]
         assert await operator.groups() == ["ns%g"]
         text = '[[topics]]\nname = "other"'
-        plan = await plan_apply(admin, from_toml(text, "f"), prune=True)
+        plan = await admin.plan_state(from_toml(text, "f"), prune=True)
         assert [(one.place.name, one.after) for one in plan.changes] == [
             ("other", "exists"),
             ("bills", None),
         ]
-        assert await apply_plan(admin, plan) == {}
+        assert await admin.apply_state(plan) == {}
         assert await operator.topics() == ["ns%other", "orders"]
 
 
@@ -159,4 +158,4 @@ async def test_cluster_without_brokers_is_an_error_and_no_empty_state(
         await cluster.master.stop()
         async with open_admin(client=client) as admin:
             with pytest.raises(NoBrokerRegisteredError):
-                await read_state(admin)
+                await admin.read_state()

@@ -10,10 +10,10 @@ from tests.support.clients import open_admin
 from tests.support.orders import send
 
 from rocketrio import ClientInstance
-from rocketrio.admin.admin_values import BrokerDescription
 from rocketrio.admin.broker_numbers import counts_of, size_of, state_of
-from rocketrio.admin.broker_upkeep import Cleaning, clean, expected
-from rocketrio.admin.round_trips import percentile, round_trips
+from rocketrio.admin.brokers import Cleaning, expected
+from rocketrio.admin.cluster_status import BrokerDescription
+from rocketrio.admin.round_trips import percentile
 from rocketrio_protocol.errors import RouteNotFoundError
 
 APACHE = {
@@ -134,9 +134,9 @@ async def test_rocketrio_broker_reports_itself(client: ClientInstance) -> None:
         counts = {one.key: one.value for one in counts_of(runtime)}
         assert (counts["stored_in_all"], counts["stored_today"]) == (3, 3)
         for cleaning in Cleaning:
-            before = await clean(admin, addr, cleaning, dry_run=True)
+            before = await admin.clean_broker(addr, cleaning, dry_run=True)
             assert all(one.after is None for one in before)
-            done = await clean(admin, addr, cleaning)
+            done = await admin.clean_broker(addr, cleaning)
             assert [(one.what, one.before) for one in done] == [
                 (one.what, one.before) for one in before
             ]
@@ -145,8 +145,8 @@ async def test_rocketrio_broker_reports_itself(client: ClientInstance) -> None:
 
 async def test_round_trips_are_measured_for_each_broker(client: ClientInstance) -> None:
     async with open_admin(client=client) as admin:
-        [found] = await round_trips(admin, count=5, size=10_000)
+        [found] = await admin.round_trips(count=5, size=10_000)
         assert (found.broker_name, found.sends, found.failures) == ("broker-a", 5, 0)
         assert (found.median is None, found.problem) == (False, None)
         with pytest.raises(RouteNotFoundError, match="known names: broker-a"):
-            await round_trips(admin, broker_name="broker-b")
+            await admin.round_trips(broker_name="broker-b")

@@ -12,14 +12,11 @@ from tests.support.clients import client_of, open_admin
 
 from rocketrio import ClientInstance, Message, open_consumer, open_producer
 from rocketrio.admin.admin import Admin
-from rocketrio.admin.admin_values import permission_text, whole_sum
-from rocketrio.admin.clients import connected_clients, merged, producers_of
-from rocketrio.admin.group_overview import (
-    group_members,
-    group_overviews,
+from rocketrio.admin.clients import merged
+from rocketrio.admin.cluster_questions import whole_sum
+from rocketrio.admin.groups import (
     member_of,
     overviews_of,
-    set_mode,
 )
 from rocketrio.admin.lag_values import GroupLag
 from rocketrio.admin.name_servers import (
@@ -27,14 +24,10 @@ from rocketrio.admin.name_servers import (
     differing,
     order_text,
 )
-from rocketrio.admin.offset_files import CommittedOffset, committed_offsets, delete_offsets
-from rocketrio.admin.topic_admin import (
+from rocketrio.admin.offsets import CommittedOffset
+from rocketrio.admin.topics import (
     overview_of,
-    readers_of,
-    set_permission,
-    topic_counts,
-    topic_overviews,
-    topic_readers,
+    permission_text,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.inspection import ProducerInfo
@@ -101,18 +94,18 @@ async def test_clients_are_producers_and_members(cluster: EmbeddedCluster, admin
     ):
         await producer.send(Message("orders", b"x"))
         await trio.sleep(1)
-        found = await connected_clients(admin)
+        found = await admin.connected_clients()
         by_id = {one.client_id: one for one in found.clients}
         assert by_id[other.client_id].produces == ("shop",)
         assert by_id[other.client_id].address.startswith("10.0.0.77:")
         assert by_id[admin.client.client_id].consumes == ("billing",)
         assert found.silent == {}
-        assert [one.client_id for one in (await producers_of(admin, "orders")).clients] == [
+        assert [one.client_id for one in (await admin.producers_of("orders")).clients] == [
             other.client_id
         ]
-        assert (await producers_of(admin, "orders", group="nobody")).clients == []
+        assert (await admin.producers_of("orders", group="nobody")).clients == []
         with pytest.raises(RouteNotFoundError):
-            await producers_of(admin, "unknown")
+            await admin.producers_of("unknown")
 
 
 # -------------------------------------------------------------------------------------- name servers
@@ -175,11 +168,11 @@ async def test_texts_and_settings_of_name_servers_are_changed_and_read_back(admi
 
 
 async def test_permission_is_changed_where_the_topic_is(admin: Admin) -> None:
-    [would] = await set_permission(admin, "orders", Permission.READ, dry_run=True)
+    [would] = await admin.set_topic_permission("orders", Permission.READ, dry_run=True)
     assert (would.broker_name, would.before, would.after) == ("broker-a", 6, 4)
     assert (await admin.topic("orders")).route.queue_datas[0].perm == READ_WRITE
     for permission in (Permission.READ, Permission(0), READ_WRITE):
-        await set_permission(admin, "orders", permission)
+        await admin.set_topic_permission("orders", permission)
         # A route without any right is none for clients, so the broker is asked.
         [addr] = (await admin.masters()).values()
         assert (await admin.calls.topics(addr))["orders"].perm == permission
@@ -187,7 +180,7 @@ async def test_permission_is_changed_where_the_topic_is(admin: Admin) -> None:
     for options in ({"broker_name": "broker-b"}, {}):
         topic = "orders" if options else "unknown"
         with pytest.raises(RouteNotFoundError):
-            await set_permission(admin, topic, Permission.READ, **options)
+            await admin.set_topic_permission(topic, Permission.READ, **options)
     assert [permission_text(number) for number in (6, 4, 2, 0)] == ["rw", "r", "w", "none"]
 
 
@@ -236,17 +229,17 @@ async def test_topics_and_groups_are_listed_with_what_is_known(admin: Admin) -> 
             await consumer.receive()
             await consumer.commit()
             await trio.sleep(15)
-            [topic], silent = await topic_overviews(admin)
+            [topic], silent = await admin.topic_overviews()
             assert (topic.topic, topic.queues, topic.messages) == ("orders", 2, 3)
             assert (topic.groups, topic.message_type, silent) == (["billing"], "normal", {})
             assert topic.last_stored is not None
-            stored, read = await topic_counts(admin, ["orders"])
+            stored, read = await admin.topic_counts(["orders"])
             assert (stored.group, stored.messages, stored.messages_today) == (None, 3, 3)
             assert (read.group, read.messages) == ("billing", 3)
-            [reader] = await topic_readers(admin, "orders")
+            [reader] = await admin.topic_readers("orders")
             assert (reader.group, reader.members, reader.model) == ("billing", 1, "CLUSTERING")
             assert reader.lag == 2
-            [member], without = await group_members(admin, "billing")
+            [member], without = await admin.group_members("billing")
             assert without == {}
             assert member.client_id == admin.client.client_id
             assert member.since is not None
@@ -254,11 +247,11 @@ async def test_topics_and_groups_are_listed_with_what_is_known(admin: Admin) -> 
             assert {one.queue_id for one in member.queues if one.topic == "orders"} == {0, 1}
             assert member.subscriptions is not None
             assert "orders" in {one.topic for one in member.subscriptions}
-            [group], silent = await group_overviews(admin)
+            [group], silent = await admin.group_overviews()
             assert (group.group, group.topics, group.lag) == ("billing", ["orders"], 2)
             assert (group.members, group.model) == (1, "CLUSTERING")
         await trio.sleep(90)  # What brokers counted while it had a member is forgotten.
-        [group], _ = await group_overviews(admin)
+        [group], _ = await admin.group_overviews()
         assert (group.members, group.model, group.verdict) == (0, None, Verdict.STOPPED)
 
 
@@ -297,7 +290,7 @@ def test_group_is_as_bad_as_its_worst_topic_and_knows_its_lag_only_if_all_do() -
 async def test_mode_of_a_rocketrio_broker_is_pull_and_stays(admin: Admin) -> None:
     await admin.create_group("billing")
     with pytest.raises(RequestCodeNotSupportedError, match="does not know pop"):
-        await set_mode(admin, "billing", "orders", "pop")
+        await admin.set_consume_mode("billing", "orders", "pop")
 
 
 # ------------------------------------------------------------------------------------------- offsets
@@ -309,20 +302,20 @@ async def test_offsets_are_exported_and_deleted_without_the_group(admin: Admin) 
     await admin.reset_offsets("billing", {queues[0]: 0, queues[1]: 0})
     await admin.create_group("other")
     await admin.reset_offsets("other", {queues[0]: 0})
-    found = await committed_offsets(admin, "billing")
+    found = await admin.committed_offsets("billing")
     assert found == [CommittedOffset("orders", "broker-a", number, 0) for number in range(2)]
     async with open_consumer("orders", group="billing", client=admin.client):
         with pytest.raises(ConfigError, match="has 1 member, which"):
-            await delete_offsets(admin, "billing")
-    assert await delete_offsets(admin, "billing", dry_run=True) == await committed_offsets(
-        admin, "billing"
+            await admin.delete_offsets("billing")
+    assert await admin.delete_offsets("billing", dry_run=True) == await admin.committed_offsets(
+        "billing"
     )
-    await delete_offsets(admin, "billing")
-    assert await committed_offsets(admin, "billing") == []
+    await admin.delete_offsets("billing")
+    assert await admin.committed_offsets("billing") == []
     assert (await admin.group("billing"))["broker-a"].retry_max_times == 3
-    assert len(await committed_offsets(admin, "other")) == 1
+    assert len(await admin.committed_offsets("other")) == 1
     with pytest.raises(GroupNotExistError):
-        await committed_offsets(admin, "nobody")
+        await admin.committed_offsets("nobody")
 
 
 # --------------------------------------------------------------------------- what brokers of 5.3 list
@@ -339,9 +332,9 @@ async def test_topic_in_the_list_of_its_groups_is_left_out_unless_it_is_one(admi
     of_5_3 = ListsTheTopic(admin.client, admin.calls)
     await admin.create_group("billing")
     await admin.reset_offsets("billing", {MessageQueue("orders", "broker-a", 0): 0})
-    assert await readers_of(of_5_3, "orders") == ["billing"]
+    assert await of_5_3.readers_of("orders") == ["billing"]
     await admin.create_group("orders")
-    assert await readers_of(of_5_3, "orders") == ["billing", "orders"]
+    assert await of_5_3.readers_of("orders") == ["billing", "orders"]
 
 
 # ----------------------------------------------------------------------------------- a silent master
@@ -358,7 +351,7 @@ async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> No
     partly = WithSilentMaster(admin.client, admin.calls)
     async with open_producer(client=admin.client) as producer:
         await producer.send(Message("orders", b"x"))
-        [topic], silent = await topic_overviews(partly)
+        [topic], silent = await partly.topic_overviews()
         assert list(silent) == ["broker-b"]
         assert (topic.messages, topic.per_second, topic.groups, topic.last_stored) == (
             None,
@@ -366,16 +359,16 @@ async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> No
             None,
             None,
         )
-        found = await connected_clients(partly)
+        found = await partly.connected_clients()
         assert list(found.silent) == ["broker-b"]
         assert admin.client.client_id in {one.client_id for one in found.clients}
     await admin.create_group("billing")
     with pytest.raises(NotReachableError):
-        await committed_offsets(partly, "billing")
+        await partly.committed_offsets("billing")
     with pytest.raises(NotReachableError):
-        await delete_offsets(partly, "billing")
+        await partly.delete_offsets("billing")
     assert "billing" in await admin.groups()
-    assert list((await group_members(partly, "billing"))[1]) == ["10.0.0.99:10911"]
+    assert list((await partly.group_members("billing"))[1]) == ["10.0.0.99:10911"]
 
 
 SILENT_HOSTS = ("10.0.0.98", "10.0.0.99")
@@ -392,8 +385,8 @@ class WithTwoSilentMasters(Admin):
 
 READS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
     "groups": lambda admin: admin.groups_and_failures(),
-    "topic list": topic_overviews,
-    "group members": lambda admin: group_members(admin, "billing"),
+    "topic list": lambda admin: admin.topic_overviews(),
+    "group members": lambda admin: admin.group_members("billing"),
     "members": lambda admin: admin.consumer_connections("nobody"),
     "a group": lambda admin: admin.group("billing"),
     "producers": lambda admin: admin.producer_connections("shop"),

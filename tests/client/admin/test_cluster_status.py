@@ -6,7 +6,6 @@ from pathlib import Path
 import attrs
 import msgspec
 
-from rocketrio.admin.admin_values import BrokerDescription
 from rocketrio.admin.cluster_status import (
     CONNECTED,
     NO_WRITES,
@@ -15,6 +14,7 @@ from rocketrio.admin.cluster_status import (
     REFUSED,
     TAKES_WRITES,
     BrokerAnswers,
+    BrokerDescription,
     cluster_status,
 )
 from rocketrio_broker.ha.client import HAClientState

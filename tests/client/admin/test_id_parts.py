@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketrio.admin.id_parts import id_parts
+from rocketrio.admin.messages import id_parts
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.record.message_id import UniqueIdGenerator, offset_message_id
 

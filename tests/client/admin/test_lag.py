@@ -21,10 +21,10 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.admin import GroupLag, LagReport, Owner, lag_report
+from rocketrio.admin import GroupLag, LagReport, Owner
 from rocketrio.admin.diagnosis import diagnosis_of
 from rocketrio.admin.diagnosis.checks import check_lag
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.lag import LagWindow
 from rocketrio.admin.reset_plan import target_of
 from rocketrio.cluster.connections import Connections
 from rocketrio.thresholds import Status
@@ -232,7 +232,7 @@ async def test_verdict_on_a_member_does_not_change_while_its_load_does_not(
         found = []
         for _ in range(12):
             await window.sample()
-            found.append(row(await lag_report(window), "billing"))
+            found.append(row(await window.report(), "billing"))
             await trio.sleep(5)
         nursery.cancel_scope.cancel()
     assert all(one.lag for one in found)
@@ -267,7 +267,7 @@ async def test_reset_by_an_operator_is_not_rewound(
         await trio.sleep(5)
         await admin.reset_offsets("billing", {QUEUE: 2})
         await window.sample()
-        report = await lag_report(window)
+        report = await window.report()
     assert row(report, "billing").verdict == "stopped"
 
 
@@ -319,7 +319,7 @@ async def test_master_that_is_away_makes_its_groups_unknown(
         await window.sample()
         await cluster.kill_master()
         await window.sample()
-        report = await lag_report(window)
+        report = await window.report()
     found = row(report, "billing")
     assert (found.verdict, found.lag) == ("unknown", None)
     assert list(report.silent) == ["broker-a"]
@@ -383,7 +383,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, asked: Counter[int]) -> Iterator[N
 
 async def reported(window: LagWindow, **options: Any) -> LagReport:
     await window.run()
-    return await lag_report(window, **options)
+    return await window.report(**options)
 
 
 async def test_group_of_an_apache_broker_beyond_the_end_is_ahead(
@@ -466,7 +466,7 @@ async def test_groups_are_asked_for_one_by_one_the_worst_first_if_the_walk_takes
     # Eight requests are under way at once, and begin in any order.
     assert set(asked[:8]) == {f"g{number:02}" for number in range(8)}
     assert asked[8] == "g08"
-    report = await lag_report(window)
+    report = await window.report()
     assert row(report, "g00").lag == 9
 
 
@@ -478,7 +478,7 @@ async def test_offset_that_went_back_without_a_known_reset_is_rewound(
     await window.sample()
     calls.committed = {"a": {("billing", "orders"): {0: 3}}}
     await window.sample()
-    found = row(await lag_report(window), "billing")
+    found = row(await window.report(), "billing")
     assert (found.verdict, found.judgement.why) == ("rewound", "queue 0 of a went back from 5 to 3")
 
 
@@ -580,7 +580,7 @@ async def test_counters_stand_for_a_window_that_has_too_few_samples(
     found = []
     for _ in range(4):
         await window.sample()
-        found.append(row(await lag_report(window), "billing"))
+        found.append(row(await window.report(), "billing"))
         await trio.sleep(5)
     assert [(one.verdict, one.source) for one in found] == [
         ("unknown", "counters"), ("unknown", "counters"), ("stopped", "window"), ("stopped", "window")

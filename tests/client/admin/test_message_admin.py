@@ -17,7 +17,6 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.admin.message_admin import deliver, message_status, message_trace
 from rocketrio.admin.message_status import GroupAnswers, Track, judged
 from rocketrio.admin.message_trace import Reported, trace_steps
 from rocketrio.tracing.decoding import decode_trace
@@ -128,7 +127,7 @@ async def test_trace_of_a_dead_letter_has_its_whole_life(cluster: EmbeddedCluste
             with trio.move_on_after(60):
                 await consumer.run(handle)
         await trio.sleep(5)
-        trace = await message_trace(admin, sent.message_id)
+        trace = await admin.message_trace(sent.message_id)
         assert [(step.what, step.group) for step in trace.steps] == [
             ("sent", "shop"),
             ("delivered", "billing"),
@@ -141,7 +140,7 @@ async def test_trace_of_a_dead_letter_has_its_whole_life(cluster: EmbeddedCluste
         assert (trace.topic, trace.trace_topic) == ("orders", "RMQ_SYS_TRACE_TOPIC")
         assert (trace.damaged, trace.is_cut, trace.problems) == (0, False, [])
         assert trace.steps[4].result == "redelivery 1"
-        nothing = await message_trace(admin, "0" * 32)
+        nothing = await admin.message_trace("0" * 32)
         assert (nothing.steps, nothing.topic) == ([], None)
 
 
@@ -158,7 +157,7 @@ async def test_retries_are_found_without_any_trace(client: ClientInstance) -> No
             sent = await producer.send(Message("orders", b"x"))
             with trio.move_on_after(10):
                 await consumer.run(handle)
-        trace = await message_trace(admin, sent.message_id, topic="orders")
+        trace = await admin.message_trace(sent.message_id, topic="orders")
         assert trace.trace_topic is None
         assert [(step.what, step.group) for step in trace.steps] == [("dead", "billing")]
 
@@ -214,18 +213,18 @@ async def test_status_of_each_group_that_reads_the_topic(
                 for _ in range(2 if group == "billing" else 1):
                     await consumer.receive()
                 await consumer.commit()
-                online = await message_status(admin, message, group=group)
+                online = await admin.message_status(message, group=group)
         assert [one.status for one in online] == [Track.NOT_CONSUME_YET]
         assert [one.committed_offset for one in online] == [1]
-        found = await message_status(admin, message)
+        found = await admin.message_status(message)
         assert [(one.group, one.status, one.committed_offset) for one in found] == [
             ("billing", Track.NOT_ONLINE, 2),
             ("shipping", Track.NOT_ONLINE, 1),
         ]
         with pytest.raises(GroupNotExistError):
-            await message_status(admin, message, group="nobody")
+            await admin.message_status(message, group="nobody")
         async with open_consumer("orders", group="billing", client=client):
-            [billing] = await message_status(admin, message, group="billing")
+            [billing] = await admin.message_status(message, group="billing")
             assert billing.status is Track.CONSUMED
 
 
@@ -246,15 +245,15 @@ async def test_message_is_delivered_to_the_member_that_was_named(client: ClientI
             "orders", group="billing", start_from="earliest", client=client
         ) as consumer:
             with pytest.raises(BrokerError):  # It has no handler yet.
-                await deliver(admin, message, "billing", client.client_id)
+                await admin.deliver(message, "billing", client.client_id)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(consumer.run, handle)
                 await trio.sleep(5)
-                result = await deliver(admin, message, "billing", client.client_id)
+                result = await admin.deliver(message, "billing", client.client_id)
                 assert result.consume_result == "CR_SUCCESS"
-                result = await deliver(admin, message, "billing", client.client_id)
+                result = await admin.deliver(message, "billing", client.client_id)
                 assert result.consume_result == "CR_THROW_EXCEPTION"
                 nursery.cancel_scope.cancel()
         assert handled == [b"first", b"x", b"x", b"x"]
         with pytest.raises(ConsumerNotOnlineError):
-            await deliver(admin, message, "billing", client.client_id)
+            await admin.deliver(message, "billing", client.client_id)

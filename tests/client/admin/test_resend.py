@@ -12,8 +12,8 @@ from tests.support.clients import open_admin
 from tests.support.orders import TOPIC
 
 from rocketrio import ClientInstance, open_consumer
-from rocketrio.admin.dead_letters import DeadLetters
-from rocketrio.admin.resend import Resent, chooses, journal_state, open_journal, resend
+from rocketrio.admin.dead_letters import DeadLetters, Resent, chooses
+from rocketrio.admin.resend_journal import journal_state, open_journal
 from rocketrio_protocol.errors import ConfigError
 
 WORDS = st.sampled_from(["sending", "sent", "refused"])
@@ -63,7 +63,7 @@ def test_other_file_is_refused(tmp_path: Path) -> None:
 
 async def run(letters: DeadLetters, **options: object) -> list[tuple[bytes, str]]:
     found: list[Resent] = []
-    await resend(letters, report=found.append, **options)  # type: ignore[arg-type]
+    await letters.resend_all(report=found.append, **options)  # type: ignore[arg-type]
     return [(one.message.body, one.outcome) for one in found]
 
 
@@ -91,7 +91,7 @@ async def test_interrupted_resend_is_continued_and_sends_nothing_twice(
                 if len(sent) == 3:
                     scope.cancel()
 
-            await resend(letters, report=report, journal=journal)
+            await letters.resend_all(report=report, journal=journal)
         assert len(sent) == 3
         with open_journal(path) as journal:
             dry = await run(letters, journal=journal, dry_run=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio import MessageQueue
-from rocketrio.admin.admin_values import QueueOffsets
+from rocketrio.admin.offsets import QueueOffsets
 from rocketrio.admin.reset_plan import QueueNow, QueueReset, Target, Way, planned, target_of
 from rocketrio_protocol.errors import ConfigError
 

@@ -5,7 +5,6 @@ from tests.support.clients import client_of
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, open_admin, open_consumer, open_producer
-from rocketrio.admin.served import served
 from rocketrio_broker.embedded import EmbeddedCluster
 
 SLAVE_ID = 1
@@ -28,14 +27,14 @@ async def test_messages_that_the_slave_served_are_counted_for_the_slave(
             await consumer.receive()
     await trio.sleep(A_SAMPLE)
     async with open_admin(client=client) as admin:
-        master, slave = await served(admin, "orders", "archive")
+        master, slave = await admin.served("orders", "archive")
         assert (master.broker_id, master.messages, master.bytes) == (0, 0, 0)
         assert (slave.broker_id, slave.messages) == (SLAVE_ID, 5)
         assert slave.bytes is not None
         assert slave.bytes > 5 * 88  # the fixed part of a record
-        assert await served(admin, "orders", "archive", period="day") == [master, slave]
+        assert await admin.served("orders", "archive", period="day") == [master, slave]
         await cluster.slaves[0].kill()
-        found = await served(admin, "orders", "archive")
+        found = await admin.served("orders", "archive")
         assert [one for one in found if one.broker_id == SLAVE_ID] in (
             [],
             [type(slave)(slave.broker_name, SLAVE_ID, slave.address, None, None)],

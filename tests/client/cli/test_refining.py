@@ -16,9 +16,9 @@ from tests.client.cli.terminals import terminal
 from tests.support.commands import LIMIT, ROCKETRIO, Run, in_cluster
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
-from rocketrio.admin import GroupLag, LagReport, lag_report
+from rocketrio.admin import GroupLag, LagReport
 from rocketrio.admin.diagnosis.checks import check_lag
-from rocketrio.admin.lag_window import LagWindow
+from rocketrio.admin.lag import LagWindow
 from rocketrio.cli import refining
 from rocketrio.cli.output import Output
 from rocketrio.cli.refining import refined, seconds_of
@@ -91,7 +91,7 @@ async def test_without_a_screen_a_window_is_counted_down_in_a_few_lines(
     window = stopped_window(60)
 
     async def answer() -> LagReport:
-        return await lag_report(window)
+        return await window.report()
 
     report = await refined(window, answer)
     assert report.samples == 13

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import rocketrio
 from rocketrio import TransactionState
 from rocketrio.admin import declared
-from rocketrio.admin.broker_upkeep import Cleaning
+from rocketrio.admin.brokers import Cleaning
 from rocketrio.cli import export, main
 from rocketrio.cli.broker import CLEANINGS
 from rocketrio.cli.produce import ANSWERS

@@ -5,6 +5,7 @@
     brokers.py     rules about name servers, routes, brokers, replication, storage, settings
     groups.py      rules about groups
     checks.py      `rocketrio check`: some rules with limits of the caller, and the numbers behind them
+    admin.py       the methods of `Admin`, and what no request reports: certificates and clocks
     bundle.py      the archive of `rocketrio doctor --bundle`
 
 Invariant: what is unknown leads to no finding, and is in `silent`, `unknown` or `not_judged`: it is never well.

@@ -14,7 +14,7 @@ import os
 import platform
 import re
 import tarfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -22,35 +22,18 @@ from typing import Any, Final
 
 import attrs
 import msgspec
-import trio
 
 from rocketrio import __version__
-from rocketrio.admin.admin import Admin
-from rocketrio.admin.cluster_status import UNKNOWN_STATES, BrokerStatus
+from rocketrio.admin.cluster_status import BrokerStatus
 from rocketrio.admin.diagnosis import Diagnosis
 from rocketrio.admin.diagnosis.snapshot import Snapshot
 from rocketrio.admin.events import BrokerEvent
-from rocketrio.admin.name_servers import ORDER_NAMESPACE
-from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio.admin.secret_settings import without_secrets
+from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.times import nearest_time
 
-CUT: Final = "(cut)"
-_SECRET_NAME: Final = re.compile(r"secret|passw|pwd|token|credential|key|sign", re.IGNORECASE)
-_SECRET_VALUE: Final = re.compile(
-    r"(secret|passw|pwd|token|credential|key)\w*[\"']?\s*[:=]|://[^/@\s]*:[^/@\s]*@|-----BEGIN",
-    re.IGNORECASE,
-)
-"""Apache's brokers keep accounts in settings like initAuthenticationUser={"username":…,"password":…}."""
 _PART: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 """A file name that means the same on every system, and can be made on each."""
-
-
-def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings in which each value that may be a secret is replaced, sorted by name."""
-    return {
-        name: CUT if value and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value)) else value
-        for name, value in sorted(settings.items())
-    }
 
 
 def bundle_of(
@@ -90,40 +73,6 @@ def bundle_of(
         if one.role != "slave" and one.broker_name in seen.topics:
             files[f"{folder}/topics.json"] = seen.topics[one.broker_name]
     return files | dict(more)
-
-
-async def more_for_bundle(admin: Admin, seen: Snapshot) -> dict[str, Any]:
-    """Return further files of a bundle, by name. Raises nothing for a server that does not answer."""
-    files: dict[str, Any] = {}
-
-    async def ask(name: str, question: Callable[[str], Awaitable[Any]], addr: str) -> None:
-        try:
-            files[name] = await question(addr)
-        except Error as error:
-            files[name] = {"not_answered": error.what}
-
-    async with trio.open_nursery() as nursery:
-        for one, folder in with_folders(seen.brokers):
-            if one.state in UNKNOWN_STATES:
-                continue
-            nursery.start_soon(
-                ask, f"{folder}/replication.json", admin.calls.ha_status, one.address
-            )
-            if one.role != "slave":
-                nursery.start_soon(ask, f"{folder}/groups.json", admin.calls.groups, one.address)
-                nursery.start_soon(
-                    ask, f"{folder}/offsets.json", admin.calls.all_offsets, one.address
-                )
-    tables = {
-        "settings": await admin.name_server_settings(),
-        ORDER_NAMESPACE: await admin.name_server_texts(ORDER_NAMESPACE),
-    }
-    for name, found in tables.items():
-        files[f"name_servers/{name}.json"] = {
-            address: {"not_answered": one.what} if isinstance(one, Error) else without_secrets(one)
-            for address, one in found.items()
-        }
-    return dict(sorted(files.items()))
 
 
 def with_folders(brokers: Iterable[BrokerStatus]) -> Iterator[tuple[BrokerStatus, str]]:

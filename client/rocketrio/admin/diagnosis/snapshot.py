@@ -17,9 +17,8 @@ import trio
 from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.cluster_questions import ask_each
 from rocketrio.admin.cluster_status import REFUSED, UNKNOWN_STATES, BrokerStatus
-from rocketrio.admin.lag import lag_report
+from rocketrio.admin.lag import LagWindow
 from rocketrio.admin.lag_values import GroupLag, LagReport
-from rocketrio.admin.lag_window import LagWindow
 from rocketrio.admin.transactions import Transactions, ask_transactions
 from rocketrio.client import ClientInstance
 from rocketrio.routing import subscribe_queues
@@ -313,7 +312,7 @@ async def completed(
 
     async def ask_lag(window: LagWindow) -> LagReport:
         await window.run()
-        return await lag_report(window)
+        return await window.report()
 
     lag = None if window is None else await questions.ask(_LAG, ask_lag(window))
     if lag is not None:

@@ -19,13 +19,11 @@ from trio.testing import MockClock
 from rocketrio import Message
 from rocketrio.admin.diagnosis import diagnosis_of
 from rocketrio.admin.diagnosis.bundle import (
-    CUT,
     bundle_of,
-    more_for_bundle,
-    without_secrets,
     write_bundle,
 )
 from rocketrio.admin.name_servers import ORDER_NAMESPACE
+from rocketrio.admin.secret_settings import CUT, without_secrets
 from rocketrio_protocol.errors import ConfigError
 
 MARK = "marker-9f2c"
@@ -147,7 +145,7 @@ async def test_no_secret_and_no_message_is_in_the_bundle_of_a_secured_cluster(
                 seen = await admin.whole_snapshot(seconds=0)
                 events = await admin.events().poll()
                 await admin.put_name_server_text(ORDER_NAMESPACE, "password", f"{MARK}-text")
-                more = await more_for_bundle(admin, seen)
+                more = await admin.bundle_files(seen)
         ours = ("rocketrio", "rocketrio_protocol")  # Brokers log to their own files.
         lines = [one.getMessage() for one in caplog.records if one.name.split(".")[0] in ours]
         log = "\n".join(lines)

@@ -12,7 +12,7 @@ from tests.support.tls import write_files
 from trio.testing import MockClock
 
 from rocketrio.admin.diagnosis import diagnosis_of
-from rocketrio.admin.diagnosis.probes import certificate_end, certificate_ends, compare_clocks
+from rocketrio.admin.diagnosis.admin import certificate_end
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error, NotReachableError, RouteNotFoundError, TlsError
 from rocketrio_protocol.remoting.tls_files import TlsOptions
@@ -36,7 +36,7 @@ async def test_certificates_of_a_cluster_with_tls_also_if_it_is_not_trusted(tmp_
         async with open_admin(
             name_servers=cluster.name_servers, tls=TlsOptions(files.authority)
         ) as admin:
-            ends = await certificate_ends(admin, [cluster.master.broker.address])
+            ends = await admin.certificate_ends([cluster.master.broker.address])
         expected = datetime.now(UTC).timestamp() * 1000 + 90 * DAY_MS
         known = {name: end for name, end in ends.items() if not isinstance(end, Error)}
         assert len(known) >= 5, ends
@@ -51,7 +51,7 @@ async def test_server_without_tls_and_unused_port_are_errors() -> None:
         with pytest.raises((TlsError, NotReachableError)):
             await certificate_end(cluster.master.broker.address)
         async with open_admin(name_servers=cluster.name_servers) as admin:
-            ends = await certificate_ends(admin)
+            ends = await admin.certificate_ends()
             assert len(ends) == 2
             assert all(isinstance(end, Error) for end in ends.values())
     with pytest.raises(NotReachableError):
@@ -66,13 +66,13 @@ async def test_clock_is_compared_by_the_time_of_a_stored_message(autojump_clock:
         ) as admin,
     ):
         await admin.create_topic("probe")
-        first = await compare_clocks(admin, "probe")
+        first = await admin.compare_clocks("probe")
         own.step_ms = -5_000
-        second = await compare_clocks(admin, "probe")
+        second = await admin.compare_clocks("probe")
         assert not isinstance(first["broker-a"], Error)
         assert second == {"broker-a": pytest.approx(first["broker-a"] + 5.0, abs=0.1)}
         with pytest.raises(RouteNotFoundError):
-            await compare_clocks(admin, "no-such")
+            await admin.compare_clocks("no-such")
 
 
 def test_only_clocks_that_are_not_known_are_taken_over() -> None:

@@ -18,10 +18,8 @@ from typing import Final, TypeVar
 
 import attrs
 
-from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.cluster_questions import registered_brokers
-from rocketrio.client import ClientInstance
-from rocketrio.live import Live
+from rocketrio.admin.subject import AdminSubject
 from rocketrio_protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.access import (
@@ -89,15 +87,13 @@ class AccessRight:
 
 
 @attrs.define(eq=False)
-class AccessAdmin(Live):
+class AccessAdmin(AdminSubject):
     """Users and rights of a cluster; `Admin.access` creates it.
 
     Brokers without access control of 5.x raise RequestCodeNotSupportedError; the methods for accounts are for those of
     4.x.
     """
 
-    client: ClientInstance
-    calls: AdminCalls
     cluster: str | None = None
     """The cluster whose brokers are asked; None means all."""
     broker_addr: str | None = None
