@@ -60,7 +60,7 @@ class Target:
                     return
 
     async def keep_few(self, most: int = _CONNECTIONS) -> None:
-        """End every connection once there are `count`."""
+        """Be gone with every connection once their number is `most`."""
         if len(self.open_streams) >= most:
             await self.close_all()
 

@@ -47,7 +47,7 @@ class Blocks:
 
 
 def batch_options(**given: str) -> ReadOptions:
-    """Parse the options of a batch read; by default of `orders`, at a name server that is never asked."""
+    """Parse the options of a batch read; by default of `orders`, at a name server that is not asked."""
     way = {} if {"assign", "subscribePattern"} & set(given) else {"subscribe": "orders"}
     return parse_read_options({"nameServer": "h:1", **way, **given})
 

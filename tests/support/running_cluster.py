@@ -144,7 +144,7 @@ def load_topic(addr: str, topic: str, queues: int, count: int, *, body_size: int
 
 
 def full_topics(**topics: tuple[int, int]) -> Fill:
-    """Make topics of that many queues, each with numbered messages."""
+    """Make topics: the number of queues of each, and the number of messages in each queue."""
 
     async def fill(pool: ChannelPool, running: Running) -> None:
         for topic, (queues, count) in topics.items():
