@@ -15,6 +15,7 @@ import pytest
 import trio
 from tests.client.liar import Liar, lying
 from tests.support.clients import client_of, open_client
+from tests.support.orders import make_topic
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -58,8 +59,7 @@ async def true_cluster() -> AsyncGenerator[Truth]:
     """With a topic, messages, a group with progress and a dead letter."""
     async with EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster:
         async with client_of(cluster) as client:
-            async with open_admin(client=client) as admin:
-                await admin.create_topic(TOPIC, queues=2)
+            await make_topic(client, TOPIC, queues=2)
             async with open_producer(client=client) as producer, producer.pipeline() as pipeline:
                 for number in range(40):
                     await pipeline.send(Message(TOPIC, b"%d" % number, keys="k", tags="t"))

@@ -274,14 +274,7 @@ async def test_request_of_a_broker_is_answered_in_any_encoding(
     autojump_clock: MockClock,
 ) -> None:
     async with server_and_client() as (server, client):
-        server.answers |= {
-            11: [told(19, PULLED)],
-            14: [told(0, {"offset": "0"})],
-            30: [told(0, {"offset": "0"})],
-            15: [told()],
-            38: [told(body=json.dumps({"consumerIdList": [client.client_id]}).encode())],
-        }
-        server.held[11] = 1
+        server.serve_idle(client)
         async with open_consumer("orders", group="g", client=client):
             await trio.sleep(1)
             for code in (3, 9999, -1, 2**31 - 1):

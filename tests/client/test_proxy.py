@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
 from tests.client.proxy import ADDRESS, Proxy, proxy
-from tests.support.clients import open_admin, open_client
+from tests.support.clients import client_with_topic, open_client
+from tests.support.second_master import second_master
 
 from rocketrio import (
     ClientInstance,
@@ -18,12 +18,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio_broker.broker import open_broker
-from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_broker.settings.config import BrokerConfig
-from rocketrio_broker.testing.memory_disk import MemoryDisk
+from rocketrio_broker.embedded import EmbeddedCluster
 
-OTHER_HOST = "10.0.0.20"
 QUEUES = [MessageQueue("orders", name, 0) for name in ("broker-a", "broker-b")]
 PATIENCE = 1000.0
 
@@ -31,33 +27,15 @@ PATIENCE = 1000.0
 @asynccontextmanager
 async def through_proxy(cluster: EmbeddedCluster) -> AsyncGenerator[tuple[Proxy, ClientInstance]]:
     """Two masters, a proxy before them, and a client that knows the proxy alone."""
-    config = BrokerConfig(
-        broker_name="broker-b",
-        store=SMALL_STORE,
-        listen=f"{OTHER_HOST}:10911",
-        namesrv=cluster.name_servers[0],
-        data=Path("/other"),
-    )
+    masters = (cluster.master, await second_master(cluster))
+    brokers = {one.config.broker_name: one.broker.address for one in masters}
     async with (
-        open_broker(
-            config,
-            disk=MemoryDisk(),
-            dial=cluster.dial_from(OTHER_HOST),
-            listen=cluster.listen_on(OTHER_HOST),
-            wall_clock=cluster.wall_clock,
-            is_first=True,
-        ) as other,
-        proxy(
-            cluster, {"broker-a": cluster.master.broker.address, "broker-b": other.address}
-        ) as stood_before,
+        client_with_topic(cluster, queues=2),
+        proxy(cluster, brokers) as stood_before,
         open_client(
             name_servers=[ADDRESS], dial=cluster.dial, wall_clock=cluster.wall_clock
         ) as client,
     ):
-        async with open_admin(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as admin:
-            await admin.create_topic("orders", queues=2)
         yield stood_before, client
 
 

@@ -19,8 +19,6 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio_protocol.bodies.fastjson import dumps
-from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.errors import Error
 from tests.fuzz import seeds
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC
@@ -53,7 +51,7 @@ def take_answers(data: bytes) -> None:
 
 async def _call(code: int, call: Call, frame: bytes) -> None:
     async with server_and_client() as (server, client):
-        _be_ordinary(server, client)
+        server.serve_idle(client)
         ordinary = dict(server.answers)
         server.answers[code] = [answer_of(frame)]
         with suppress(Error), trio.fail_after(_PATIENCE):
@@ -72,30 +70,6 @@ async def _wait_well(client: ClientInstance) -> None:
         await trio.sleep(1)
 
 
-def _be_ordinary(server: RawServer, client: ClientInstance) -> None:
-    """Answer as a broker with nothing to read does."""
-    nothing = {
-        "nextBeginOffset": "0",
-        "minOffset": "0",
-        "maxOffset": "0",
-        "suggestWhichBrokerId": "0",
-    }
-    members = dumps({"consumerIdList": [client.client_id]})
-    server.answers |= {
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: [told(body=members)],
-        RequestCode.QUERY_CONSUMER_OFFSET: [told(fields={"offset": "0"})],
-        RequestCode.UPDATE_CONSUMER_OFFSET: [told()],
-        RequestCode.GET_MAX_OFFSET: [told(fields={"offset": "0"})],
-        RequestCode.GET_MIN_OFFSET: [told(fields={"offset": "0"})],
-        RequestCode.CONSUMER_SEND_MSG_BACK: [told()],
-        RequestCode.SEND_MESSAGE_V2: [
-            told(fields={"msgId": "0A", "queueId": "0", "queueOffset": "0"})
-        ],
-        RequestCode.PULL_MESSAGE: [told(ResponseCode.PULL_NOT_FOUND, nothing)],
-    }
-    server.held[RequestCode.PULL_MESSAGE] = 1.0
-
-
 def take_asks(data: bytes) -> None:
     """Be a broker that asks its client this."""
     live(_be_asked, data)
@@ -103,7 +77,7 @@ def take_asks(data: bytes) -> None:
 
 async def _be_asked(data: bytes) -> None:
     async with server_and_client() as (server, client):
-        _be_ordinary(server, client)
+        server.serve_idle(client)
         async with (
             open_producer(client=client, group=PRODUCERS, check_transaction=_check) as producer,
             open_consumer(TOPIC, group=GROUP, client=client, start_from="earliest") as consumer,

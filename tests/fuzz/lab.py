@@ -6,7 +6,6 @@ that is open, and the tables of all that. The files are small, so that a life co
 
 import functools
 import logging
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import trio
@@ -25,7 +24,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.names import TRANS_HALF_TOPIC
-from tests.support.clients import open_client
+from tests.support.clients import client_of
 
 TOPIC, GROUP, PRODUCERS = "orders", "g", "p"
 STORE = StoreConfig(
@@ -75,7 +74,7 @@ def lived() -> Files:
 
 async def _live(disk: MemoryDisk) -> None:
     """Live twice: until a stop, which leaves tables and queues in their files, and until a kill soon after."""
-    async with cluster_on(disk) as running, _client(running) as client:
+    async with cluster_on(disk) as running, client_of(running, client_id="lab") as client:
         async with open_admin(client=client) as admin:
             await admin.create_topic(TOPIC, queues=2)
         await _work(client)
@@ -83,15 +82,6 @@ async def _live(disk: MemoryDisk) -> None:
         await running.master.start()
         await _work(client)
         await running.master.kill()
-
-
-def _client(running: EmbeddedCluster) -> AbstractAsyncContextManager[ClientInstance]:
-    return open_client(
-        name_servers=running.name_servers,
-        dial=running.dial,
-        wall_clock=running.wall_clock,
-        client_id="lab",
-    )
 
 
 async def _work(client: ClientInstance) -> None:

@@ -9,7 +9,7 @@
 """
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -111,14 +111,19 @@ async def _ask(server: str, data: bytes, disk: MemoryDisk) -> None:
                 raise DefectError(f"A good question was answered with {told.header}")
 
 
-def take_master_link(data: bytes) -> None:
-    """Connect to a master's replication port, and say this."""
-    way, rest = split_name(data)
-    if way in ("plain", "sealed", "handshake"):
-        live(_be_slave, way, rest)
+def _taken(life: Callable[[str, bytes], Awaitable[None]], *ways: str) -> Callable[[bytes], None]:
+    """Return what takes inputs of these ways, and gives each a life."""
+
+    def take(data: bytes) -> None:
+        way, rest = split_name(data)
+        if way in ways:
+            live(life, way, rest)
+
+    return take
 
 
 async def _be_slave(way: str, data: bytes) -> None:
+    """Connect to a master's replication port, and say this."""
     network, security = MemoryNetwork(), None if way == "plain" else _SECURITY
     async with opened(MemoryDisk()) as store, background_nursery() as nursery:
         await _write(store)
@@ -137,14 +142,8 @@ async def _be_slave(way: str, data: bytes) -> None:
             raise DefectError("An honest slave got another log than the master has")
 
 
-def take_slave_link(data: bytes) -> None:
-    """Be the master of a slave, and say this."""
-    way, rest = split_name(data)
-    if way in ("apache", "exchange", "sealed", "handshake"):
-        live(_be_master, way, rest)
-
-
 async def _be_master(way: str, data: bytes) -> None:
+    """Be the master of a slave, and say this."""
     network, is_secured = MemoryNetwork(), way in ("sealed", "handshake")
     async with opened(MemoryDisk()) as store, background_nursery() as nursery:
         await _write(store)
@@ -177,14 +176,8 @@ async def _be_master(way: str, data: bytes) -> None:
             raise DefectError("A slave gave up what it had")
 
 
-def take_tls(data: bytes) -> None:
-    """Connect to a server that enforces TLS, and send this instead of a handshake, or after one."""
-    way, rest = split_name(data)
-    if way in ("handshake", "records", "frames"):
-        live(_ask_over_tls, way, rest)
-
-
 async def _ask_over_tls(way: str, data: bytes) -> None:
+    """Connect to a server that enforces TLS, and send this instead of a handshake, or after one."""
     network, executed = MemoryNetwork(), []
 
     def execute(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -319,7 +312,7 @@ SERVERS: Final = (
     ),
     Target(
         "master_link",
-        take_master_link,
+        _taken(_be_slave, "plain", "sealed", "handshake"),
         _LINK_WORDS,
         _master_link_seeds,
         is_named=True,
@@ -327,7 +320,7 @@ SERVERS: Final = (
     ),
     Target(
         "slave_link",
-        take_slave_link,
+        _taken(_be_master, "apache", "exchange", "sealed", "handshake"),
         _LINK_WORDS,
         _slave_link_seeds,
         is_named=True,
@@ -335,7 +328,7 @@ SERVERS: Final = (
     ),
     Target(
         "tls",
-        take_tls,
+        _taken(_ask_over_tls, "handshake", "records", "frames"),
         (
             b"\x16\x03\x01",
             b"\x16\x03\x03",

@@ -1,6 +1,6 @@
 """Writing a task's rows in a loop of trio, without Spark's thread: for tests under a virtual clock."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,11 +9,10 @@ import attrs
 import pyarrow as pa
 import trio
 from tests.support.clients import client_of
+from tests.support.orders import make_topic, messages_of
 
-from rocketrio import ClientInstance, MessageExt, MessageQueue, open_admin
+from rocketrio import ClientInstance, MessageExt, MessageQueue
 from rocketrio.cluster.connections import Connections
-from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.producing.send_request import SendRequest
 from rocketrio.spark.access import ClusterAccess
 from rocketrio.spark.runtime import first_cause
@@ -87,8 +86,7 @@ async def one_master(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Cl
         EmbeddedCluster(**settings) as cluster,
         client_of(cluster) as client,
     ):
-        async with open_admin(client=client) as admin:
-            await admin.create_topic(TOPIC, queues=QUEUES)
+        await make_topic(client, TOPIC, queues=QUEUES)
         yield cluster, client
 
 
@@ -129,19 +127,11 @@ def numbered(first: int, count: int, **columns: Any) -> Any:
 
 
 async def stored(client: ClientInstance, queues: int = QUEUES) -> dict[int, list[MessageExt]]:
-    wrapper = PullAPIWrapper(client, "reader")
+    """Return the messages of the topic by the ids of their queues, but for empty ones."""
     await client.refresh_topic_route(TOPIC)
-    found: dict[int, list[MessageExt]] = defaultdict(list)
-    for queue_id in range(queues):
-        offset = 0
-        while True:
-            queue = MessageQueue(TOPIC, "broker-a", queue_id)
-            result = await wrapper.pull_kernel(queue, offset, suspend_timeout=0)
-            if result.status is not PullStatus.FOUND:
-                break
-            found[queue_id] += result.messages()
-            offset = result.next_begin_offset
-    return found
+    every = [MessageQueue(TOPIC, "broker-a", queue_id) for queue_id in range(queues)]
+    found = {queue.queue_id: await messages_of(client, queue) for queue in every}
+    return {queue_id: messages for queue_id, messages in found.items() if messages}
 
 
 def bodies(found: dict[int, list[MessageExt]]) -> list[int]:

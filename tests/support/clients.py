@@ -40,6 +40,17 @@ open_consumer = _with_ports(rocketrio.open_consumer)
 open_admin = _with_ports(rocketrio.open_admin)
 
 
+@asynccontextmanager
+async def client_with_topic(
+    cluster: EmbeddedCluster, topic: str = "orders", *, queues: int = 1, **options: Any
+) -> AsyncGenerator[ClientInstance]:
+    """Open a client of the cluster, and create a topic."""
+    async with client_of(cluster, **options) as client:
+        async with rocketrio.open_admin(client=client) as admin:
+            await admin.create_topic(topic, queues=queues)
+        yield client
+
+
 def client_of(
     cluster: EmbeddedCluster, *, host: str = CLIENT_HOST, **options: Any
 ) -> AbstractAsyncContextManager[ClientInstance]:

@@ -1,24 +1,49 @@
 """A topic of numbered messages, and what tests of consumers ask again and again."""
 
+from typing import Any
+
 import trio
 
 from rocketrio import (
     ClientInstance,
     Consumer,
     Message,
+    MessageExt,
     MessageQueue,
     open_admin,
     open_consumer,
     open_producer,
 )
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
 
 TOPIC = "orders"
 
 
-async def send(client: ClientInstance, count: int, *, start: int = 0, queues: int = 4) -> None:
-    """Numbered bodies; the number modulo `queues` is the queue."""
+async def make_topic(
+    client: ClientInstance, topic: str = TOPIC, *, queues: int = 1, **settings: Any
+) -> None:
+    """Create a topic at every master."""
     async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=queues)
+        await admin.create_topic(topic, queues=queues, **settings)
+
+
+async def messages_of(client: ClientInstance, queue: MessageQueue) -> list[MessageExt]:
+    """Return all messages that a queue has."""
+    wrapper = PullAPIWrapper(client, "looking")
+    found: list[MessageExt] = []
+    offset = 0
+    while True:
+        result = await wrapper.pull_kernel(queue, offset, suspend_timeout=0)
+        if result.status is not PullStatus.FOUND:
+            return found
+        found += result.messages()
+        offset = result.next_begin_offset
+
+
+async def send(client: ClientInstance, count: int, *, start: int = 0, queues: int = 4) -> None:
+    """Send numbered bodies; the number modulo `queues` is the queue."""
+    await make_topic(client, queues=queues)
     await client.refresh_topic_route(TOPIC)
     async with open_producer(client=client) as producer, producer.pipeline() as pipeline:
         for number in range(start, start + count):

@@ -18,6 +18,7 @@ from tests.support.raw_frames import json_framed, unframed
 
 from rocketrio import ClientInstance
 from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import NotReachableError
 from rocketrio_protocol.remoting.ports import Listener, Transport
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -85,6 +86,20 @@ class RawServer:
     asked: list[tuple[dict[str, Any], bytes]] = attrs.Factory(list)
     connections: list[Transport] = attrs.Factory(list)
     _sending: trio.Lock = attrs.Factory(trio.Lock)
+
+    def serve_idle(self, client: ClientInstance, offset: int = 0, held: float = 1.0) -> None:
+        """Answer as a broker whose queues end where the client's group stands; the client is the only member."""
+        at = {"offset": str(offset)}
+        nothing = dict.fromkeys(("nextBeginOffset", "maxOffset"), str(offset))
+        nothing |= dict.fromkeys(("minOffset", "suggestWhichBrokerId"), "0")
+        members = json.dumps({"consumerIdList": [client.client_id]}).encode()
+        sent = {"msgId": "0A", "queueId": "0", "queueOffset": "0"}
+        self.answers |= {
+            11: [told(ResponseCode.PULL_NOT_FOUND, nothing)],
+            14: [told(fields=at)], 15: [told()], 30: [told(fields=at)], 31: [told(fields={"offset": "0"})],
+            36: [told()], 38: [told(body=members)], 310: [told(fields=sent)],
+        }  # fmt: skip
+        self.held[11] = held
 
     def of(self, code: int) -> list[tuple[dict[str, Any], bytes]]:
         """The requests of one code."""

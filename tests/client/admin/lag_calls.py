@@ -4,12 +4,14 @@ from typing import Any, cast
 
 import attrs
 import trio
+from tests.client.routes import route
+from tests.support.clocks import SettableClock
 
 from rocketrio import MessageQueue
 from rocketrio.admin.admin_calls import AdminCalls
 from rocketrio.admin.lag import LagWindow
 from rocketrio.cluster.namespace import NO_NAMESPACE, Namespace
-from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rocketrio_protocol.bodies.stats import (
     BrokerStatsItem,
     ConsumerConnection,
@@ -29,14 +31,6 @@ from rocketrio_protocol.errors import (
 
 
 @attrs.define
-class Clock:
-    now: int = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.now
-
-
-@attrs.define
 class Names:
     """A name server of brokers `a`, `b`, … at `a:1`, `b:1`, …, all of which store `orders`."""
 
@@ -48,16 +42,13 @@ class Names:
         return ClusterInfo(table, {"c": self.brokers})
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        return TopicRouteData(
-            [QueueData(name, 1, 1, 6, 0) for name in self.brokers],
-            [BrokerData("c", name, {0: f"{name}:1"}) for name in self.brokers],
-        )
+        return route({name: {0: f"{name}:1"} for name in self.brokers}, queues=1)
 
 
 @attrs.define
 class FakeClient:
     name_servers: Names
-    wall_clock: Clock = attrs.Factory(Clock)
+    wall_clock: SettableClock = attrs.Factory(SettableClock)
     namespace: Namespace = NO_NAMESPACE
 
 
@@ -146,7 +137,7 @@ class FakeCalls(AdminCalls):
 
 
 def window_of(
-    calls: FakeCalls, *brokers: str, clock: Clock | None = None, **options: Any
+    calls: FakeCalls, *brokers: str, clock: SettableClock | None = None, **options: Any
 ) -> LagWindow:
-    client = FakeClient(Names(list(brokers)), clock or Clock())
+    client = FakeClient(Names(list(brokers)), clock or SettableClock())
     return LagWindow(cast(Any, client), calls, **options)

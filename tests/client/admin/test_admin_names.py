@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import trio
-from tests.support.clients import open_client
+from tests.support.clients import client_of
+from tests.support.orders import make_topic
 
 from rocketrio import (
     GIVE_UP,
@@ -32,12 +33,7 @@ Look = Callable[[Admin], Awaitable[Any]]
 @pytest.fixture
 async def tenant(cluster: EmbeddedCluster) -> AsyncIterator[ClientInstance]:
     """A client of namespace `ns`, on a cluster where others have names too."""
-    addresses = cluster.name_servers
-    dial, clock = cluster.dial, cluster.wall_clock
-    async with (
-        open_client(name_servers=addresses, dial=dial, wall_clock=clock) as outside,
-        open_client(namespace="ns", name_servers=addresses, dial=dial, wall_clock=clock) as tenant,
-    ):
+    async with client_of(cluster) as outside, client_of(cluster, namespace="ns") as tenant:
         async with open_admin(client=outside) as admin:
             for name in ("orders", "strangers", "other%orders"):
                 await admin.create_topic(name, queues=1)
@@ -49,8 +45,7 @@ async def tenant(cluster: EmbeddedCluster) -> AsyncIterator[ClientInstance]:
 
 async def _fill(tenant: ClientInstance) -> None:
     """A topic, a message, a member with progress, a dead letter, a producer."""
-    async with open_admin(client=tenant) as admin:
-        await admin.create_topic("orders", queues=1)
+    await make_topic(tenant, "orders", queues=1)
     async with open_producer(client=tenant) as producer:
         await producer.send(Message("orders", b"bad", keys="k"), queue=QUEUE)
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 import trio
+from tests.support.orders import make_topic
 
 from rocketrio import (
     ClientInstance,
@@ -19,8 +20,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 
 async def stored(client: ClientInstance, count: int) -> None:
     """Store the bodies b"0", b"1" and so on, one after the other, in the queues in turn."""
-    async with open_admin(client=client) as admin:
-        await admin.create_topic("orders", queues=3)
+    await make_topic(client, "orders", queues=3)
     async with open_producer(client=client) as producer:
         for number in range(count):
             queue = MessageQueue("orders", "broker-a", number % 3)

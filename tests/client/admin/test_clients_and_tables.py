@@ -340,15 +340,19 @@ async def test_topic_in_the_list_of_its_groups_is_left_out_unless_it_is_one(admi
 # ----------------------------------------------------------------------------------- a silent master
 
 
-class WithSilentMaster(Admin):
-    """The admin of a cluster in which another master is registered, and does not answer."""
+class WithSilentMasters(Admin):
+    """The admin of a cluster in which further masters are registered, and do not answer."""
+
+    def __init__(self, admin: Admin, further: dict[str, str]) -> None:
+        super().__init__(admin.client, admin.calls)
+        self.further = further
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        return {**await super().masters(cluster), "broker-b": "10.0.0.99:10911"}
+        return {**self.further, **await super().masters(cluster)}
 
 
 async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> None:
-    partly = WithSilentMaster(admin.client, admin.calls)
+    partly = WithSilentMasters(admin, {"broker-b": "10.0.0.99:10911"})
     async with open_producer(client=admin.client) as producer:
         await producer.send(Message("orders", b"x"))
         [topic], silent = await partly.topic_overviews()
@@ -372,15 +376,8 @@ async def test_silent_master_makes_sums_unknown_and_is_named(admin: Admin) -> No
 
 
 SILENT_HOSTS = ("10.0.0.98", "10.0.0.99")
+SILENT = {f"broker-{host}": f"{host}:10911" for host in SILENT_HOSTS}
 PER_BROKER = 2.0
-
-
-class WithTwoSilentMasters(Admin):
-    """The admin of a cluster in which two more masters are registered: they accept connections and never answer."""
-
-    async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        others = {f"broker-{host}": f"{host}:10911" for host in SILENT_HOSTS}
-        return {**others, **await super().masters(cluster)}
 
 
 READS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
@@ -413,7 +410,7 @@ async def test_silent_brokers_cost_the_time_of_one(
             cluster.memory_network.listen(f"{host}:10911")
         began = trio.current_time()
         with suppress(NotReachableError):
-            await read(WithTwoSilentMasters(client, admin.calls))
+            await read(WithSilentMasters(admin, SILENT))
         assert trio.current_time() - began == pytest.approx(PER_BROKER, abs=0.5)
         # Whatever was to change has changed nowhere.
         assert (await admin.topic("orders")).route.queue_datas[0].read_queue_nums == 2
@@ -424,7 +421,7 @@ async def test_groups_of_brokers_that_answer_are_known_and_the_others_are_named(
     cluster: EmbeddedCluster, admin: Admin
 ) -> None:
     await admin.create_group("billing")
-    partly = WithTwoSilentMasters(admin.client, admin.calls)
+    partly = WithSilentMasters(admin, SILENT)
     names, failed = await partly.groups_and_failures()
     assert names == ["billing"]
     assert list(failed) == ["broker-10.0.0.98", "broker-10.0.0.99"]

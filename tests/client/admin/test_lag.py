@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.client.admin.lag_calls import Clock, FakeCalls, window_of
-from tests.support.clients import open_client
+from tests.client.admin.lag_calls import FakeCalls, window_of
+from tests.support.clients import client_of
+from tests.support.clocks import SettableClock
 
 from rocketrio import (
     ClientInstance,
@@ -329,12 +330,7 @@ async def test_master_that_is_away_makes_its_groups_unknown(
 async def test_namespace_shows_its_own_groups_by_their_short_names(
     cluster: EmbeddedCluster,
 ) -> None:
-    async with open_client(
-        name_servers=cluster.name_servers,
-        dial=cluster.dial,
-        wall_clock=cluster.wall_clock,
-        namespace="lab",
-    ) as client:
+    async with client_of(cluster, namespace="lab") as client:
         await filled(client)
         async with open_admin(client=client) as admin:
             await admin.reset_offsets("billing", {QUEUE: 6})
@@ -342,9 +338,7 @@ async def test_namespace_shows_its_own_groups_by_their_short_names(
             [found] = report.rows
             assert (found.group, found.topic, found.queues[0].queue) == ("billing", "orders", QUEUE)
     async with (
-        open_client(
-            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
-        ) as other,
+        client_of(cluster) as other,
         open_admin(client=other) as admin,
     ):
         assert (await admin.lag("lab%billing")).rows
@@ -494,7 +488,7 @@ async def test_walk_is_left_out_if_few_groups_are_named(
 async def test_message_that_is_nearly_as_old_as_the_log_is_losing(
     autojump_clock: trio.testing.MockClock, delay_hours: int, verdict: str
 ) -> None:
-    clock = Clock()
+    clock = SettableClock()
     runtime = {
         "commitLogMinOffset": "1024",
         "earliestMessageTimeStamp": str(clock.now - 50 * 3_600_000),
@@ -507,7 +501,7 @@ async def test_message_that_is_nearly_as_old_as_the_log_is_losing(
 async def test_log_that_deleted_nothing_yet_loses_nothing(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    clock = Clock()
+    clock = SettableClock()
     runtime = {"commitLogMinOffset": "0", "earliestMessageTimeStamp": str(clock.now - 3_600_000)}
     calls = FakeCalls(runtime=runtime, delay_ms=3_600_000)
     found = row(await reported(window_of(calls, "a", clock=clock)), "billing")

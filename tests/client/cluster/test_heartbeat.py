@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 from tests.support.clients import client_of, open_consumer
+from tests.support.orders import make_topic
 
 from rocketrio import ClientInstance, ConfigError, Consumer, Message, open_admin, open_producer
 from rocketrio.cluster.heartbeat import ConsumerMembership
@@ -73,8 +74,7 @@ def open_static(cluster: EmbeddedCluster, **options: Any) -> AbstractAsyncContex
 async def test_static_member_restarts_without_moving_a_queue(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic("orders", queues=4)
+    await make_topic(client, "orders", queues=4)
     async with open_static(cluster, client_id="other") as other:
         async with open_static(cluster, client_id="one", static_grace=60):
             await trio.sleep(30)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 from tests.support.clients import client_of
+from tests.support.orders import make_topic
 
 from rocketrio import (
     ClientInstance,
@@ -109,8 +110,7 @@ async def test_messages_stay_in_their_namespace(
 async def test_members_of_a_group_find_each_other(
     tenant: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    async with open_admin(client=tenant) as admin:
-        await admin.create_topic("orders", queues=4)
+    await make_topic(tenant, "orders", queues=4)
     async with (
         client_of(cluster, namespace="ns") as second,
         open_consumer("orders", group="g", client=tenant) as first,
@@ -129,8 +129,7 @@ async def test_transaction_of_a_namespace_is_checked(tenant: ClientInstance) -> 
         asked.append(message.copy())
         return TransactionState.COMMIT
 
-    async with open_admin(client=tenant) as admin:
-        await admin.create_topic("orders", queues=1)
+    await make_topic(tenant, "orders", queues=1)
     async with open_producer(client=tenant, group="shop", check_transaction=check) as producer:
         async with producer.transaction(Message("orders", b"at once")) as transaction:
             pass
@@ -147,8 +146,7 @@ async def test_transaction_of_a_namespace_is_checked(tenant: ClientInstance) -> 
 
 
 async def test_request_of_a_namespace_is_answered(tenant: ClientInstance) -> None:
-    async with open_admin(client=tenant) as admin:
-        await admin.create_topic("questions", queues=1)
+    await make_topic(tenant, "questions", queues=1)
     async with (
         open_producer(client=tenant) as producer,
         open_consumer("questions", group="g", start_from="earliest", client=tenant) as consumer,
@@ -163,8 +161,7 @@ async def test_request_of_a_namespace_is_answered(tenant: ClientInstance) -> Non
 
 
 async def test_message_that_comes_again_keeps_its_short_name(tenant: ClientInstance) -> None:
-    async with open_admin(client=tenant) as admin:
-        await admin.create_topic("orders", queues=1)
+    await make_topic(tenant, "orders", queues=1)
     async with open_producer(client=tenant) as producer:
         await producer.send(Message("orders", b"x", properties={"RETRY_TOPIC": "ns%first-topic"}))
     async with open_consumer("orders", group="g", start_from="earliest", client=tenant) as consumer:
@@ -190,8 +187,7 @@ async def test_failed_message_of_a_namespace_comes_again(
         if message.reconsume_times == 0:
             raise OSError("not yet")
 
-    async with open_admin(client=tenant) as admin:
-        await admin.create_topic("orders", queues=1)
+    await make_topic(tenant, "orders", queues=1)
     async with open_producer(client=tenant) as producer:
         await producer.send(Message("orders", b"x"))
     async with open_consumer(
@@ -206,8 +202,7 @@ async def test_failed_message_of_a_namespace_comes_again(
 
 async def test_tables_hold_short_names(tenant: ClientInstance) -> None:
     pytest.importorskip("pyarrow")
-    async with open_admin(client=tenant) as admin:
-        await admin.create_topic("orders", queues=1)
+    await make_topic(tenant, "orders", queues=1)
     async with open_producer(client=tenant) as producer:
         await producer.send_batch([Message("orders", b"%d" % number) for number in range(10)])
     async with open_consumer("orders", group="g", start_from="earliest", client=tenant) as consumer:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import trio
 from tests.support.clients import client_of
-from tests.support.orders import TOPIC, send
+from tests.support.orders import TOPIC, make_topic, send
 
 from rocketrio import (
     ClientInstance,
@@ -13,7 +13,6 @@ from rocketrio import (
     Message,
     MessageQueue,
     NotReachableError,
-    open_admin,
     open_consumer,
     open_producer,
 )
@@ -232,5 +231,4 @@ async def test_wrong_policy_is_refused_before_anything_is_asked(cluster: Embedde
         with pytest.raises(ConfigError, match="must be one of"):
             async with open_consumer(TOPIC, group="g", read_from="slave"):  # type: ignore[arg-type]
                 pass
-        async with open_admin(client=client) as admin:
-            await admin.create_topic(TOPIC)
+        await make_topic(client, TOPIC)

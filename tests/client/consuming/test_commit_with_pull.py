@@ -1,6 +1,5 @@
 """Progress that pulls take along: a member that is killed repeats little, and nothing that is newer is undone."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import trio
 from tests.client.consuming.offset_stores import QUEUE, at, commit
 from tests.support.clients import client_of
 from tests.support.orders import TOPIC, committed, send, take
-from tests.support.raw_server import server_and_client, told
+from tests.support.raw_server import server_and_client
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_consumer, open_producer
@@ -162,13 +161,7 @@ async def test_a_seek_that_is_not_committed_yet_travels_with_no_pull(
 async def test_pull_from_an_apache_broker_has_no_commit(autojump_clock: MockClock) -> None:
     """It stores whatever comes, in whatever order its threads get to it."""
     async with server_and_client() as (server, client):
-        server.answers |= {
-            11: [told(19, {"suggestWhichBrokerId": 0, "nextBeginOffset": 5, "minOffset": 0, "maxOffset": 5})],
-            14: [told(0, {"offset": "5"})],
-            15: [told()],
-            38: [told(body=json.dumps({"consumerIdList": [client.client_id]}).encode())],
-        }  # fmt: skip
-        server.held[11] = 15
+        server.serve_idle(client, 5, 15)
         async with open_consumer("orders", group="g", client=client):
             await trio.sleep(60)
         pulls = [header["extFields"] for header, _ in server.of(11)]

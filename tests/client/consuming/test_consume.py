@@ -10,14 +10,13 @@ import pytest
 import trio
 from tests.support.clients import client_of
 from tests.support.clocks import run_in_virtual_time
-from tests.support.orders import TOPIC, receive, send
+from tests.support.orders import TOPIC, make_topic, receive, send
 
 from rocketrio import (
     ClientInstance,
     Message,
     MessageQueue,
     RouteNotFoundError,
-    open_admin,
     open_consumer,
     open_producer,
 )
@@ -309,8 +308,7 @@ async def test_topic_that_was_just_made_is_waited_for(
 ) -> None:
     async def create() -> None:
         await trio.sleep(0.5)
-        async with open_admin(client=client) as admin:
-            await admin.create_topic("young")
+        await make_topic(client, "young")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(create)

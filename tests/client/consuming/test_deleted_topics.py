@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
-from tests.support.orders import TOPIC, committed
+from tests.support.orders import TOPIC, committed, make_topic
 
 from rocketrio import (
     ClientInstance,
@@ -123,8 +123,7 @@ async def reading(
 @asynccontextmanager
 async def story(client: ClientInstance, *args: Any, **options: Any) -> AsyncGenerator[Story]:
     """A consumer that has handled and committed FIRST messages."""
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=1)
+    await make_topic(client, TOPIC, queues=1)
     async with reading(client, *args, **options) as told:
         await trio.sleep(1)
         first = await told.send("first", FIRST)

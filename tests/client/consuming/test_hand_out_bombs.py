@@ -6,18 +6,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from tests.support.orders import TOPIC, total_committed
-from tests.support.records import plain_fields
+from tests.support.orders import TOPIC, make_topic, total_committed
+from tests.support.records import plain_record
 from tests.support.waiting import eventually
 
-from rocketrio import ClientInstance, Consumer, MessageExt, open_admin, open_consumer
+from rocketrio import ClientInstance, Consumer, MessageExt, open_consumer
 from rocketrio.consuming.frames import table_of
 from rocketrio.consuming.hand_out import fitting
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeaderV2
 from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.record.compression import INFLATE_LIMIT, MAX_BODY_SIZE
-from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import SysFlag
 
 SIZE = 50 * 1024 * 1024
@@ -31,8 +30,7 @@ PATIENCE = 1000.0
 
 async def send_bombs(client: ClientInstance) -> None:
     """As any producer can."""
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=1)
+    await make_topic(client, TOPIC, queues=1)
     await client.refresh_topic_route(TOPIC)
     addr = client.routing.find_broker_address_in_publish("broker-a")
     assert addr is not None
@@ -133,9 +131,7 @@ async def test_bombs_are_handed_out_piece_by_piece(
 
 def messages_of(*bodies: bytes) -> list[MessageExt]:
     records = [
-        encode_record(
-            **plain_fields(queue_offset=number, body=body, sys_flag=COMPRESSED * (body != b"plain"))
-        )
+        plain_record(queue_offset=number, body=body, sys_flag=COMPRESSED * (body != b"plain"))
         for number, body in enumerate(bodies)
     ]
     return decode_messages(b"".join(records))

@@ -3,6 +3,7 @@
 import pytest
 import trio
 from tests.support.clients import client_of
+from tests.support.orders import make_topic
 
 from rocketrio import (
     ClientInstance,
@@ -10,7 +11,6 @@ from rocketrio import (
     MessageQueue,
     NotReachableError,
     RouteNotFoundError,
-    open_admin,
     open_producer,
 )
 from rocketrio.consuming.pull import PullAPIWrapper
@@ -23,8 +23,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 async def send(client: ClientInstance, count: int, tags: str | None = None) -> None:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic("orders", queues=1)
+    await make_topic(client, "orders", queues=1)
     await client.refresh_topic_route("orders")
     async with open_producer(client=client) as producer:
         for number in range(count):
@@ -144,8 +143,7 @@ async def test_slave_that_lacks_the_topic_yet_is_left_for_the_master(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     cluster.memory_network.partition(cluster.master.host, cluster.slaves[0].host)
-    async with open_admin(client=client) as admin:
-        await admin.create_topic("orders", queues=1)
+    await make_topic(client, "orders", queues=1)
     await client.refresh_topic_route("orders")
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b"new"))

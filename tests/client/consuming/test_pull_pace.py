@@ -1,6 +1,5 @@
 """Answers that lead nowhere: what they cost the next pull, and a consumer at brokers that give nothing else."""
 
-import json
 import logging
 from collections.abc import Callable
 from itertools import count
@@ -8,11 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from tests.support.raw_server import Answer, RawServer, server_and_client, told
-from tests.support.records import plain_fields
+from tests.support.raw_server import Answer, server_and_client, told
+from tests.support.records import plain_record
 from trio.testing import MockClock
 
-from rocketrio import ClientInstance, Consumer, MessageQueue, open_consumer
+from rocketrio import Consumer, MessageQueue, open_consumer
 from rocketrio.consuming.fetch import EARLY_ENDS_LOGGED
 from rocketrio.consuming.pull_pace import (
     EARLY_PAUSE_LIMIT,
@@ -21,7 +20,6 @@ from rocketrio.consuming.pull_pace import (
     SHORTEST_HOLD,
     PullPace,
 )
-from rocketrio_protocol.record.encode import encode_record
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 ANSWER_TIME = 0.004
@@ -76,7 +74,7 @@ def always(code: int, to: Callable[[int], int], *, with_message: bool = False) -
 
     def answer(request: dict[str, Any]) -> bytes:
         offset = int(request["extFields"]["queueOffset"])
-        body = encode_record(**plain_fields(queue_offset=offset)) if with_message else b""
+        body = plain_record(queue_offset=offset) if with_message else b""
         return told(code, fields(to(offset), next(suggestions)), body)(request)
 
     return answer
@@ -103,17 +101,6 @@ LIES: dict[str, list[Answer]] = {
 }  # fmt: skip
 
 
-def one_member(server: RawServer, client: ClientInstance) -> None:
-    """All that a consumer needs but for its pulls."""
-    server.answers |= {
-        14: [told(0, {"offset": str(START)})],
-        15: [told()],
-        30: [told(0, {"offset": str(START)})],
-        38: [told(body=json.dumps({"consumerIdList": [client.client_id]}).encode())],
-    }
-    server.held[11] = ANSWER_TIME
-
-
 async def take_all(consumer: Consumer) -> None:
     async for _ in consumer:
         pass
@@ -125,7 +112,7 @@ async def test_broker_whose_answers_lead_nowhere_is_pulled_from_more_slowly(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     async with server_and_client() as (server, client):
-        one_member(server, client)
+        server.serve_idle(client, START, ANSWER_TIME)
         server.answers[11] = list(LIES[lie])
         async with (
             open_consumer("orders", queues=[QUEUE], group="g", client=client) as consumer,
@@ -147,7 +134,7 @@ async def test_a_broker_that_holds_no_pull_is_named_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with server_and_client() as (server, client):
-        one_member(server, client)
+        server.serve_idle(client, START, ANSWER_TIME)
         server.answers[11] = [always(NOT_FOUND, lambda offset: offset)]
         async with open_consumer("orders", queues=[QUEUE], group="g", client=client):
             await trio.sleep(60)

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 import trio
 from tests.support.clients import open_consumer
+from tests.support.orders import make_topic
 
 from rocketrio import ClientInstance, Consumer, MessageQueue, open_admin
 from rocketrio.cluster.heartbeat import ConsumerMembership
@@ -20,8 +21,7 @@ Assigned = list[Mapping[str, list[MessageQueue]]]
 
 @pytest.fixture
 async def service(client: ClientInstance) -> RebalanceService:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic("orders", queues=4)
+    await make_topic(client, "orders", queues=4)
     await client.topic_route("orders")
     await trio.sleep(1)  # The heartbeats that the route caused are over.
     subscriptions = {"orders": ALL.data("orders", sub_version=1)}
@@ -85,8 +85,7 @@ async def test_slave_knows_the_members_too(
 async def test_what_moved_is_reported_once(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic("orders", queues=4)
+    await make_topic(client, "orders", queues=4)
     queues = [MessageQueue("orders", "broker-a", number) for number in range(4)]
 
     def member(client_id: str) -> AbstractAsyncContextManager[Consumer]:
@@ -123,8 +122,7 @@ async def test_a_topic_that_may_not_be_read_is_named_in_the_log(
 ) -> None:
     rounds = record(service)
     await client.join(service.member)
-    async with open_admin(client=client) as admin:
-        await admin.create_topic("orders", queues=4, perm=Permission.WRITE)
+    await make_topic(client, "orders", queues=4, perm=Permission.WRITE)
     await client.refresh_topic_route("orders")
     assert await service.rebalance()
     assert rounds == [{"orders": []}]

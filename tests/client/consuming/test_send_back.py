@@ -8,7 +8,7 @@ import pytest
 import trio
 from tests.support.clients import client_of
 from tests.support.clocks import run_in_virtual_time
-from tests.support.orders import TOPIC, send
+from tests.support.orders import TOPIC, make_topic, send
 
 from rocketrio import (
     GIVE_UP,
@@ -68,8 +68,7 @@ async def receive_until(client: ClientInstance, group: str, *, seconds: float) -
 async def test_message_goes_to_another_broker_when_its_own_does_not_take_it(
     client: ClientInstance, asked: list[RequestHeader]
 ) -> None:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=1)
+    await make_topic(client, TOPIC, queues=1)
     body = bytes(10_000)  # It is compressed, and stays so.
     async with open_producer(client=client) as producer:
         sent = await producer.send(

@@ -3,14 +3,13 @@
 import pytest
 import trio
 from tests.support.clients import client_of
-from tests.support.orders import TOPIC, receive
+from tests.support.orders import TOPIC, make_topic, receive
 
 from rocketrio import (
     BrokerError,
     ClientInstance,
     Message,
     MessageQueue,
-    open_admin,
     open_consumer,
     open_producer,
 )
@@ -19,8 +18,7 @@ from rocketrio_protocol.errors import ConfigError
 
 
 async def send_amounts(client: ClientInstance, count: int) -> None:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=2)
+    await make_topic(client, TOPIC, queues=2)
     async with open_producer(client=client) as producer:
         for number in range(count):
             region = "EU" if number % 2 else "US"

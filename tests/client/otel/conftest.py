@@ -1,7 +1,6 @@
 """Spans of a client of a cluster in memory."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -13,11 +12,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
-from tests.support.clients import open_client
 
-from rocketrio import ClientInstance, MessageExt, open_admin, open_consumer
+from rocketrio import ClientInstance, MessageExt, open_consumer
 from rocketrio.otel import RocketrioInstrumentor
-from rocketrio_broker.embedded import EmbeddedCluster
 
 TOPIC = "orders"
 
@@ -74,24 +71,6 @@ def instrument() -> Iterator[Instrument]:
     yield installed
     if RocketrioInstrumentor().is_instrumented_by_opentelemetry:
         RocketrioInstrumentor().uninstrument()
-
-
-@asynccontextmanager
-async def observed_client(
-    cluster: EmbeddedCluster, **options: Any
-) -> AsyncIterator[ClientInstance]:
-    """A client that is opened now, and so has the hooks that are installed now."""
-    async with (
-        open_client(
-            name_servers=cluster.name_servers,
-            dial=cluster.dial,
-            wall_clock=cluster.wall_clock,
-            **options,
-        ) as client,
-        open_admin(client=client) as admin,
-    ):
-        await admin.create_topic(TOPIC, queues=1)
-        yield client
 
 
 async def received(client: ClientInstance, count: int, topic: str = TOPIC) -> list[MessageExt]:

@@ -24,9 +24,9 @@ from tests.client.otel.conftest import (
     Instrument,
     context_ids,
     linked,
-    observed_client,
     parent_of,
 )
+from tests.support.clients import client_with_topic
 
 from rocketrio import ConfigError, Message, MessageExt, open_consumer, open_producer
 from rocketrio.aio import open_trio
@@ -65,10 +65,10 @@ def test_unknown_choice_is_refused_and_installs_nothing(option: str) -> None:
 async def test_clients_opened_before_or_without_instrument_have_no_spans(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
-    async with observed_client(cluster) as before, open_producer(client=before) as early:
+    async with client_with_topic(cluster) as before, open_producer(client=before) as early:
         spans = instrument()
         RocketrioInstrumentor().uninstrument()
-        async with observed_client(cluster) as after, open_producer(client=after) as late:
+        async with client_with_topic(cluster) as after, open_producer(client=after) as late:
             await early.send(Message(TOPIC, b""))
             await late.send(Message(TOPIC, b""))
     assert not spans.all()
@@ -79,7 +79,7 @@ async def test_traces_for_apaches_consoles_are_no_spans(
 ) -> None:
     spans = instrument()
     async with (
-        observed_client(cluster, trace=True) as client,
+        client_with_topic(cluster, trace=True) as client,
         open_producer(client=client) as producer,
     ):
         await producer.send(Message(TOPIC, b""))
@@ -102,7 +102,7 @@ def test_context_crosses_between_asyncio_and_trio_both_ways(instrument: Instrume
             asyncio.timeout(20),
             open_trio() as side,
             side.open(EmbeddedCluster(slaves=0)) as cluster,
-            side.open(observed_client(cluster)) as client,
+            side.open(client_with_topic(cluster)) as client,
         ):
 
             async def serve(name: str) -> None:
@@ -167,7 +167,7 @@ async def test_otlp_exporter_takes_the_spans_of_a_send_and_a_receive(
     url, taken = collector
     spans = instrument()
     spans.provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(url)))
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         async with open_consumer(
             TOPIC, group="g", start_from="earliest", client=client

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from tests.client.otel.conftest import TOPIC, Instrument, observed_client
+from tests.client.otel.conftest import TOPIC, Instrument
+from tests.support.clients import client_with_topic
 
 from rocketrio import Message, MessageExt, open_consumer, open_producer
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -18,7 +19,7 @@ async def handled(
     cluster: EmbeddedCluster, handler: Callable[[MessageExt], Awaitable[None]], count: int
 ) -> None:
     """Send some messages in a batch and handle them."""
-    async with observed_client(cluster) as client:
+    async with client_with_topic(cluster) as client:
         async with open_producer(client=client) as producer:
             await producer.send_batch([Message(TOPIC, b"%d" % number) for number in range(count)])
         async with (
@@ -41,7 +42,7 @@ async def test_sent_messages_and_durations_have_operation_and_topic(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b"1"))
         await producer.send_batch([Message(TOPIC, b"2"), Message(TOPIC, b"3")])
         with pytest.raises(LocalProtocolError):
@@ -65,7 +66,7 @@ async def test_consumed_messages_and_handlers_have_their_group(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client:
+    async with client_with_topic(cluster) as client:
         async with open_producer(client=client) as producer:
             await producer.send_batch([Message(TOPIC, b"%d" % number) for number in range(3)])
         async with open_consumer(

@@ -12,10 +12,10 @@ from tests.client.otel.conftest import (
     Instrument,
     context_ids,
     linked,
-    observed_client,
     parent_of,
     traceparent,
 )
+from tests.support.clients import client_with_topic
 
 from rocketrio import (
     GIVE_UP,
@@ -37,7 +37,7 @@ async def test_receive_span_begins_with_the_call_and_links_to_the_message(
 ) -> None:
     spans = instrument()
     async with (
-        observed_client(cluster) as client,
+        client_with_topic(cluster) as client,
         open_producer(client=client) as producer,
         open_consumer(TOPIC, group="billing", client=client) as consumer,
         trio.open_nursery() as nursery,
@@ -79,7 +79,7 @@ async def test_every_way_to_receive_has_spans_and_a_cancelled_one_has_none(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         for number in range(6):
             await producer.send(Message(TOPIC, b"%d" % number))
         async with open_consumer(
@@ -109,7 +109,7 @@ async def test_links_beyond_the_limit_are_counted(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send_batch([Message(TOPIC, b"")] * (LINK_LIMIT + 3))
         async with open_consumer(
             TOPIC, group="g", start_from="earliest", client=client
@@ -130,7 +130,7 @@ async def test_span_is_current_in_a_handler_and_belongs_to_its_message(
     spans = instrument(parent=parent)
     inside: list[int] = []
 
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         async with open_consumer(
             TOPIC, group="g", start_from="earliest", client=client
@@ -162,7 +162,7 @@ async def test_handler_of_lists_links_to_each_message_whatever_the_parent(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument(parent="message")
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send_batch([Message(TOPIC, b""), Message(TOPIC, b"")])
         async with (
             open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer,
@@ -187,7 +187,7 @@ async def test_one_trace_from_send_over_retry_and_dead_letter_to_the_second_send
     attempts = 0
     is_repaired = False
 
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         with spans.current() as caller:
             await producer.send(Message(TOPIC, b"bill"))
         first = spans.one(f"send {TOPIC}")
@@ -246,7 +246,7 @@ async def test_message_given_up_is_rejected_and_a_retried_one_is_not(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         async with open_consumer(
             TOPIC, group="g", start_from="earliest", client=client
@@ -269,7 +269,7 @@ async def test_commit_has_a_span_if_that_is_wanted(
     cluster: EmbeddedCluster, instrument: Instrument, commit_spans: bool
 ) -> None:
     spans = instrument(commit_spans=commit_spans)
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         async with open_consumer(
             TOPIC, group="g", start_from="earliest", client=client
@@ -285,7 +285,7 @@ async def test_request_and_reply_have_one_conversation(
 ) -> None:
     spans = instrument()
     async with (
-        observed_client(cluster) as client,
+        client_with_topic(cluster) as client,
         open_producer(client=client, group="asking") as producer,
         open_consumer(TOPIC, group="answering", client=client) as consumer,
         trio.open_nursery() as nursery,
@@ -316,7 +316,7 @@ async def test_context_of_a_message_is_a_parent_for_spans_of_the_application(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         async with open_consumer(
             TOPIC, group="g", start_from="earliest", client=client
@@ -337,7 +337,7 @@ async def test_hooks_of_the_user_get_spans_and_messages(
         seen.append((span.name, message.body))  # type: ignore[attr-defined]
 
     instrument(receive_hook=hook, process_hook=hook)
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b"1"))
         await producer.send(Message(TOPIC, b"2"))
         async with (

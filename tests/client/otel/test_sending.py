@@ -10,11 +10,11 @@ from tests.client.otel.conftest import (
     Instrument,
     context_ids,
     linked,
-    observed_client,
     parent_of,
     received,
     traceparent,
 )
+from tests.support.clients import client_with_topic
 
 from rocketrio import (
     ConfigError,
@@ -36,7 +36,7 @@ async def test_send_span_has_the_attributes_of_the_conventions(
 ) -> None:
     spans = instrument()
     async with (
-        observed_client(cluster, namespace="lab", client_id="shop-1") as client,
+        client_with_topic(cluster, namespace="lab", client_id="shop-1") as client,
         open_producer(client=client) as producer,
     ):
         with spans.current() as caller:
@@ -76,7 +76,7 @@ async def test_message_carries_the_context_and_the_users_object_is_not_changed(
     spans = instrument()
     message = Message(TOPIC, b"", properties={"region": "EU"})
     async with (
-        observed_client(cluster) as client,
+        client_with_topic(cluster) as client,
         open_producer(client=client) as producer,
     ):
         token = context.attach(baggage.set_baggage("tenant", "a b"))
@@ -97,7 +97,7 @@ async def test_users_own_traceparent_is_kept_and_linked(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b"", properties={"traceparent": THEIRS}))
         (message,) = await received(client, 1)
     span = spans.one(f"send {TOPIC}")
@@ -125,7 +125,7 @@ async def test_inject_decides_which_messages_carry_a_context(
     spans = (
         instrument(inject=inject) if is_sampled else instrument(inject=inject, sampler=ALWAYS_OFF)
     )
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         await producer.send_batch([Message(TOPIC, b""), Message(TOPIC, b"")])
         async with producer.pipeline() as pipeline:
@@ -143,7 +143,7 @@ async def test_context_that_would_make_a_message_too_long_is_left_out(
 ) -> None:
     instrument()
     long = {"note": "x" * (MAX_PROPERTIES_SIZE - 200)}
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b"", properties=long))
         (message,) = await received(client, 1)
     assert "traceparent" not in message.properties
@@ -153,7 +153,7 @@ async def test_batch_has_a_span_of_each_message_and_one_that_links_to_them(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         with spans.current() as caller:
             await producer.send_batch([Message(TOPIC, b"1", tags="a"), Message(TOPIC, b"2")])
         messages = await received(client, 2)
@@ -175,7 +175,7 @@ async def test_pipeline_sends_in_the_context_in_which_it_was_opened(
     cluster: EmbeddedCluster, instrument: Instrument, create_spans: bool
 ) -> None:
     spans = instrument(create_spans=create_spans)
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         with spans.current("opener") as opener:
             async with producer.pipeline() as pipeline:
                 for name in ("first", "second"):
@@ -201,7 +201,7 @@ async def test_failed_message_of_a_pipeline_is_the_users_object(
     spans = instrument()
     message = Message(TOPIC, b"")
     async with (
-        observed_client(cluster) as client,
+        client_with_topic(cluster) as client,
         open_producer(client=client, retries=0) as producer,
     ):
         await producer.send(message)
@@ -218,7 +218,7 @@ async def test_failed_send_has_the_type_of_its_error(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         spans.exporter.clear()
         await cluster.kill_master()
@@ -242,7 +242,7 @@ async def test_cancelled_send_ends_its_span_and_leaves_nothing_current(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b""))
         spans.exporter.clear()
         with spans.current() as caller:
@@ -267,7 +267,7 @@ async def test_transaction_has_spans_of_half_message_decision_and_check(
         return TransactionState.COMMIT
 
     async with (
-        observed_client(cluster) as client,
+        client_with_topic(cluster) as client,
         open_producer(client=client, group="shop", check_transaction=check) as producer,
     ):
         with spans.current() as caller:
@@ -299,7 +299,7 @@ async def test_one_way_and_delayed_sends_have_spans(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument()
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send_oneway(Message(TOPIC, b""))
         await producer.send(Message(TOPIC, b"", delay_level=1))
     oneway, delayed = spans.named(f"send {TOPIC}")
@@ -315,7 +315,7 @@ async def test_size_of_a_body_is_an_attribute_if_requested(
     cluster: EmbeddedCluster, instrument: Instrument
 ) -> None:
     spans = instrument(body_sizes=True)
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b"x" * 5_000))
         await received(client, 1)
     for name in ("send", "receive"):
@@ -332,7 +332,7 @@ async def test_send_hook_gets_the_span_and_its_failure_changes_nothing(
         raise RuntimeError
 
     spans = instrument(send_hook=hook)
-    async with observed_client(cluster) as client, open_producer(client=client) as producer:
+    async with client_with_topic(cluster) as client, open_producer(client=client) as producer:
         await producer.send(Message(TOPIC, b"four"))
     span = spans.one(f"send {TOPIC}")
     assert span.attributes is not None

@@ -7,6 +7,7 @@ import pytest
 import trio
 from tests.client.routes import routed
 from tests.support.clients import client_of
+from tests.support.orders import messages_of
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -22,23 +23,14 @@ from rocketrio import (
     open_admin,
     open_producer,
 )
-from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.pull_result import PullStatus
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ClosedError, ConfigError, LocalProtocolError
 
 
 async def stored(client: ClientInstance, queue: MessageQueue) -> list[MessageExt]:
-    wrapper = PullAPIWrapper(client, "reader")
+    """Return the messages of a queue whose topic a send may have made."""
     await routed(client, queue.topic)
-    found: list[MessageExt] = []
-    offset = 0
-    while True:
-        result = await wrapper.pull_kernel(queue, offset, suspend_timeout=0)
-        if result.status is not PullStatus.FOUND:
-            return found
-        found += result.messages()
-        offset = result.next_begin_offset
+    return await messages_of(client, queue)
 
 
 async def test_sent_message_is_stored_as_it_was_given(client: ClientInstance) -> None:

@@ -6,14 +6,13 @@ import pytest
 import trio
 from tests.client.checkpoints import cancelled_at
 from tests.support.clients import client_of
-from tests.support.orders import delivered
+from tests.support.orders import delivered, make_topic
 
 from rocketrio import (
     ClientInstance,
     Message,
     MessageExt,
     TransactionState,
-    open_admin,
     open_consumer,
     open_producer,
 )
@@ -26,8 +25,7 @@ TOPIC = "orders"
 
 
 async def create_topic(client: ClientInstance) -> None:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=1)
+    await make_topic(client, TOPIC, queues=1)
 
 
 async def test_send_cancelled_anywhere_is_stored_once_or_not(

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 import trio
+from tests.client.routes import route
 from tests.support.clients import client_of
 from tests.support.clocks import run_in_virtual_time
 
@@ -21,22 +22,13 @@ from rocketrio import (
 from rocketrio.producing.publish_route import PublishRoutes, queue_for_key
 from rocketrio.producing.sender import LATE_ROUTE
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
-from rocketrio_protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.message import MessageQueue
 
 
 def two_brokers(*, with_b: bool = True) -> TopicRouteData:
     addrs = {"a": {0: "10.0.0.1:1"}, "b": {0: "10.0.0.2:1"} if with_b else {1: "10.0.0.3:1"}}
-    return TopicRouteData(
-        broker_datas=[
-            BrokerData(cluster="c", broker_name=name, broker_addrs=ids)
-            for name, ids in addrs.items()
-        ],
-        queue_datas=[
-            QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
-            for name in addrs
-        ],
-    )
+    return route(addrs)
 
 
 async def test_queues_are_taken_in_turn(client: ClientInstance) -> None:

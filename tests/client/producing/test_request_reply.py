@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from tests.support.clients import client_of
+from tests.support.orders import make_topic
 
 from rocketrio import (
     BrokerError,
@@ -168,8 +169,7 @@ async def test_reply_to_a_requester_that_is_gone_is_an_error(cluster: EmbeddedCl
 
 
 async def test_message_without_a_request_gets_no_reply(client: ClientInstance) -> None:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=1)
+    await make_topic(client, TOPIC, queues=1)
     async with open_producer(client=client) as producer:
         sent = await producer.send(Message(TOPIC, b"x"))
         async with open_consumer(

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from tests.support.clients import client_of
-from tests.support.orders import delivered
+from tests.support.orders import delivered, make_topic
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -20,7 +20,6 @@ from rocketrio import (
     Transaction,
     TransactionNotBegunError,
     TransactionState,
-    open_admin,
     open_producer,
 )
 from rocketrio.producing.sender import LATE_ROUTE
@@ -52,8 +51,7 @@ class Answers:
 async def transacting(
     client: ClientInstance, answers: Answers | None = None
 ) -> AsyncIterator[Producer]:
-    async with open_admin(client=client) as admin:
-        await admin.create_topic(TOPIC, queues=1)
+    await make_topic(client, TOPIC, queues=1)
     check = (answers or Answers()).check
     async with open_producer(client=client, group="shop", check_transaction=check) as producer:
         yield producer

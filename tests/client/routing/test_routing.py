@@ -1,6 +1,7 @@
 """Tables and decisions of the router, and queues from routes: plain values in, plain values out."""
 
 import pytest
+from tests.client.routes import route
 
 from rocketrio.routing import (
     FindBrokerResult,
@@ -9,25 +10,12 @@ from rocketrio.routing import (
     publish_queues,
     subscribe_queues,
 )
-from rocketrio_protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from rocketrio_protocol.bodies.route import QueueData
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageQueue
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 QUEUE = MessageQueue("orders", "a", 0)
-
-
-def route(addrs: dict[str, dict[int, str]], *, perm: int = 6, queues: int = 2) -> TopicRouteData:
-    return TopicRouteData(
-        broker_datas=[
-            BrokerData(cluster="c", broker_name=name, broker_addrs=ids)
-            for name, ids in addrs.items()
-        ],
-        queue_datas=[
-            QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
-            for name in addrs
-        ],
-    )
 
 
 def router(addrs: dict[int, str], *, failed: tuple[str, ...] = ()) -> Router:

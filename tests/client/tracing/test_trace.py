@@ -1,12 +1,10 @@
 """Traces of a client against a cluster in memory: what is traced, and that it never gets in the way."""
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tests.support.clients import client_of, open_client
+from tests.support.clients import client_with_topic, open_client
 
 from rocketrio import (
     ClientInstance,
@@ -24,18 +22,6 @@ from rocketrio_protocol.errors import LocalProtocolError
 
 TOPIC = "orders"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-
-
-@asynccontextmanager
-async def traced_client(
-    cluster: EmbeddedCluster, trace: bool | str = True, namespace: str = ""
-) -> AsyncIterator[ClientInstance]:
-    async with (
-        client_of(cluster, trace=trace, namespace=namespace) as client,
-        open_admin(client=client) as admin,
-    ):
-        await admin.create_topic(TOPIC, queues=1)
-        yield client
 
 
 async def records(client: ClientInstance, topic: str = TRACE_TOPIC) -> list[list[str]]:
@@ -62,7 +48,7 @@ def stats(client: ClientInstance) -> TraceStatistics:
 
 async def test_each_send_is_traced(client: ClientInstance, cluster: EmbeddedCluster) -> None:
     async with (
-        traced_client(cluster) as traced,
+        client_with_topic(cluster, trace=True) as traced,
         open_producer(client=traced, group="shop") as producer,
     ):
         sent = await producer.send(Message(TOPIC, b"body", keys="k1", tags="paid"))
@@ -83,7 +69,7 @@ async def test_each_send_is_traced(client: ClientInstance, cluster: EmbeddedClus
 async def test_handled_messages_are_traced(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    async with traced_client(cluster) as traced:
+    async with client_with_topic(cluster, trace=True) as traced:
         async with open_producer(client=client) as producer:
             sent = await producer.send(Message(TOPIC, b"x", keys="k"))
 
@@ -117,7 +103,7 @@ async def test_decisions_of_transactions_are_traced(
         return TransactionState.ROLLBACK
 
     async with (
-        traced_client(cluster) as traced,
+        client_with_topic(cluster, trace=True) as traced,
         open_producer(client=traced, group="shop", check_transaction=check) as producer,
     ):
         async with producer.transaction(Message(TOPIC, b"x", keys="k")) as transaction:
@@ -137,7 +123,7 @@ async def test_names_of_a_namespace_are_short_in_traces(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with (
-        traced_client(cluster, namespace="ns") as traced,
+        client_with_topic(cluster, trace=True, namespace="ns") as traced,
         open_producer(client=traced, group="shop") as producer,
     ):
         await producer.send(Message(TOPIC, b""))
@@ -149,7 +135,7 @@ async def test_traces_can_have_a_topic_of_their_own(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     async with (
-        traced_client(cluster, "my-traces") as traced,
+        client_with_topic(cluster, trace="my-traces") as traced,
         open_producer(client=traced) as producer,
     ):
         await producer.send(Message(TOPIC, b""))
@@ -163,7 +149,10 @@ async def test_traces_can_have_a_topic_of_their_own(
 async def test_traces_leave_in_the_background_and_can_be_found_by_key(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    async with traced_client(cluster) as traced, open_producer(client=traced) as producer:
+    async with (
+        client_with_topic(cluster, trace=True) as traced,
+        open_producer(client=traced) as producer,
+    ):
         results = [await producer.send(Message(TOPIC, b"", keys=f"k{n}")) for n in range(150)]
         assert 0 < stats(traced).waiting < 150  # A full batch has left.
         await trio.sleep(2)
@@ -176,7 +165,7 @@ async def test_traces_leave_in_the_background_and_can_be_found_by_key(
 async def test_too_many_records_are_dropped_and_nothing_waits(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with traced_client(cluster) as traced:
+    async with client_with_topic(cluster, trace=True) as traced:
         assert traced.traces is not None
         message = Traced(TOPIC, "ID")
         for _ in range(WAITING_LIMIT + 10):
@@ -191,7 +180,7 @@ async def test_too_many_records_are_dropped_and_nothing_waits(
 async def test_traces_that_cannot_be_sent_fail_nothing(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with traced_client(cluster) as traced:
+    async with client_with_topic(cluster, trace=True) as traced:
         async with open_producer(client=traced) as producer:
             with caplog.at_level(logging.WARNING, "rocketrio.trace"):
                 await producer.send(Message(TOPIC, b""))
@@ -205,7 +194,10 @@ async def test_traces_that_cannot_be_sent_fail_nothing(
 async def test_more_keys_than_a_message_holds_are_left_out(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    async with traced_client(cluster) as traced, open_producer(client=traced) as producer:
+    async with (
+        client_with_topic(cluster, trace=True) as traced,
+        open_producer(client=traced) as producer,
+    ):
         for _ in range(3):
             await producer.send(Message(TOPIC, b"", keys="k" * (KEYS_LIMIT - 100)))
         await trio.sleep(2)

@@ -206,9 +206,6 @@ def test_every_option_is_explained() -> None:
     assert all(text for text in READ_OPTIONS.values())
 
 
-BASE = {"nameServer": "h:1", "subscribe": "t"}
-
-
 @pytest.mark.parametrize(
     ("given", "subscription"),
     [
@@ -257,7 +254,6 @@ def test_filters_that_cannot_be(given: dict[str, str], why: str) -> None:
     assert why in str(caught.value)
 
 
-BASE = {"nameServer": "h:1", "subscribe": "t"}
 _Q = MessageQueue("t", "b", 0)
 _TIMES = '{"t":{"b":{"0":1700000000007}}}'
 

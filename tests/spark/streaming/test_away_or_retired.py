@@ -12,6 +12,7 @@ import pytest
 import trio
 from tests.spark.stream_story import Story, a_story, queue
 from tests.support.running_cluster import create_topic, load_queue, numbered
+from tests.support.second_master import second_master
 from trio.testing import MockClock
 
 from rocketrio.spark.errors import (
@@ -70,11 +71,8 @@ class Two:
 async def two_brokers(count: int = 5) -> AsyncIterator[Two]:
     """Each broker has `count` messages."""
     async with a_story(queues=1, count=count) as story:
-        base = story.cluster._member(7)
-        config = attrs.evolve(base.config, broker_name="broker-b", broker_id=0, role="async-master")
-        other = Member(story.cluster, config, base.host)
-        broker = await other.start()
-        await create_topic(story.pool, broker.address, "orders", 1)
+        other = await second_master(story.cluster)
+        await create_topic(story.pool, other.broker.address, "orders", 1)
         two = Two(story, other)
         await two.write(count)
         await trio.sleep(2)

@@ -188,20 +188,14 @@ def test_spark_s_wrapper_is_refused_before_anything_is_read(calls: list[str]) ->
 # ------------------------------------------------------------------------------- the whole reader
 
 
-def _offset_of(count: int) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(format_offsets({MessageQueue("orders", "a", 0): count}))
-    return value
-
-
 @pytest.fixture
 def older_reader(monkeypatch: pytest.MonkeyPatch) -> RocketMQStreamReader:
     """One whose driver says that the query starts at 5, and that a batch goes 10 further."""
-    options = parse_stream_options({"nameServer": "h:1", "subscribe": "orders"})
-    made = RocketMQStreamReader(options, StructType([StructField("queue_offset", LongType())]))
+    made = _reader()
 
     def ask(question: Any, *args: Any, extra_timeout: float = 0.0) -> Any:
         if question is StreamDriver.initial:
-            return {MessageQueue("orders", "a", 0): 5}
+            return {MessageQueue("orders", "broker-a", 0): 5}
         assert question is StreamDriver.latest
         start, limit = args
         assert limit == Limit(is_only_batch=True)
@@ -212,12 +206,12 @@ def older_reader(monkeypatch: pytest.MonkeyPatch) -> RocketMQStreamReader:
 
 
 def test_the_first_batch_starts_where_the_options_say(older_reader: RocketMQStreamReader) -> None:
-    assert older_reader.latestOffset() == _offset_of(15)
-    assert older_reader.initialOffset() == _offset_of(5)
-    assert older_reader.partitions(_offset_of(15), _offset_of(15)) == []
-    assert older_reader.latestOffset() == _offset_of(25), "where the last one ended"
+    assert older_reader.latestOffset() == _offset(15)
+    assert older_reader.initialOffset() == _offset(5)
+    assert older_reader.partitions(_offset(15), _offset(15)) == []
+    assert older_reader.latestOffset() == _offset(25), "where the last one ended"
 
 
 def test_restart_continues_from_what_is_planned(older_reader: RocketMQStreamReader) -> None:
-    assert older_reader.partitions(_offset_of(40), _offset_of(40)) == []
-    assert older_reader.latestOffset() == _offset_of(50)
+    assert older_reader.partitions(_offset(40), _offset(40)) == []
+    assert older_reader.latestOffset() == _offset(50)

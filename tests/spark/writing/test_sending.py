@@ -6,7 +6,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pytest
 import trio
@@ -24,9 +23,11 @@ from tests.spark.sending import (
 )
 from tests.support.clients import open_admin as admin_of_its_own
 from tests.support.clients import open_client
+from tests.support.orders import make_topic
+from tests.support.second_master import second_master
 from trio.testing import MockClock
 
-from rocketrio import ClientInstance, MessageQueue, open_admin
+from rocketrio import ClientInstance, MessageQueue
 from rocketrio.cluster.connections import Connections
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.producing.send_request import SendRequest
@@ -41,7 +42,7 @@ from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.schema import WriteColumns
 from rocketrio.spark.writing.sending import Sender
 from rocketrio.spark.writing.written import Written
-from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.errors import BrokerError, NotReachableError, broker_error
@@ -204,16 +205,8 @@ async def test_a_master_that_comes_back_gets_the_rest(autojump_clock: MockClock)
 
 async def test_a_broker_that_is_lost_is_replaced_by_another(autojump_clock: MockClock) -> None:
     async with one_master() as (cluster, client):
-        config = attrs.evolve(
-            cluster.master.config,
-            broker_name="broker-b",
-            listen="10.0.0.30:10911",
-            ha_listen=None,
-        )
-        other = Member(cluster, config, "10.0.0.30")
-        await other.start()
-        async with open_admin(client=client) as admin:
-            await admin.create_topic(TOPIC, queues=QUEUES)
+        other = await second_master(cluster)
+        await make_topic(client, TOPIC, queues=QUEUES)
         await client.refresh_topic_route(TOPIC)
         await cluster.kill_master()
         written = await write(client, [numbered(n * 50, 50) for n in range(6)])
