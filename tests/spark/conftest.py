@@ -7,20 +7,18 @@ import trio
 from pyspark.sql import SparkSession
 from tests.spark.chosen_topics import load_timed
 from tests.spark.pulls import pulls as pulls
-from tests.support.quick_start import quick_home
+from tests.support.quick_start import quick_session
 from tests.support.running_cluster import Running
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two slots, in a time zone that is not UTC; a start costs seconds, so there is one."""
-    quick_home(tmp_path_factory.mktemp("spark"))
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.sql.session.timeZone", "America/New_York")
-        .config("spark.sql.streaming.noDataProgressEventInterval", "200")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.streaming.noDataProgressEventInterval": "200",
+    }
+    session = quick_session(tmp_path_factory.mktemp("spark"), settings)
     yield session
     session.stop()
 

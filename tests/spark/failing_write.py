@@ -15,23 +15,13 @@ from typing import Any
 import trio
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from tests.support.quick_start import quick_home
+from tests.support.quick_start import quick_session
 
 from rocketrio import open_admin
 
 ROWS = 1000
 FAILING_ROW = 900
 PAUSE = 0.1
-
-
-def session(folder: Path) -> SparkSession:
-    quick_home(folder / "spark")
-    return (
-        SparkSession.builder.master("local[2,2]")  # two slots, two attempts
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
 
 
 def failing(topic: str, may_fail: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -89,7 +79,12 @@ def write(spark: SparkSession, name_server: str, topic: str, may_fail: Path) -> 
 
 
 def main(name_server: str, folder: Path) -> int:
-    spark = session(folder)
+    settings = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+        "spark.log.level": "OFF",
+    }
+    # Two slots, two attempts.
+    spark = quick_session(folder / "spark", settings, master="local[2,2]")
     for topic in ("once", "always"):
         write(spark, name_server, topic, folder / f"{topic}-may-fail")
     spark.stop()
