@@ -8,6 +8,8 @@ import pytest
 from tests.support.clocks import run_in_virtual_time
 from tests.support.replication import secret_file
 
+from rocketrio_broker.namesrv.routes import RouteInfoManager
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every story in memory runs in virtual time, without naming the clock.
@@ -29,3 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def secret(tmp_path: Path) -> dict[str, Any]:
     """Return the setting of a secret that the brokers share."""
     return {"ha_secret_file": secret_file(tmp_path / "secret")}
+
+
+@pytest.fixture
+def lists_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the name server list the master that registered last, as Apache's does."""
+    monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)

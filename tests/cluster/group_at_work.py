@@ -6,38 +6,39 @@ from functools import partial
 from typing import Any
 
 import trio
-from tests.support.caller import Caller, caller_of
 from tests.support.clients import client_of
+from tests.support.pair import Pair, pair_of
 
 from rocketrio import ClientInstance, Consumer, MessageExt, open_consumer
-from rocketrio_broker.broker import Broker
-from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_broker.embedded import EmbeddedCluster, Member
 
 TOPIC, GROUP = "orders", "billing"
 SHARED = 50
+SENT = {f"shared-{number}" for number in range(SHARED)}
 DELIVERED_WITHIN = 60.0
 
 
 @asynccontextmanager
-async def asynchronous_pair() -> AsyncIterator[tuple[EmbeddedCluster, Caller]]:
-    """An asynchronous pair with a topic of one queue."""
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
-        await caller.create_topic(cluster.master.broker.address, TOPIC, 1)
-        await send_named(caller, cluster.master.broker, "shared", SHARED)
-        yield cluster, caller
+async def asynchronous_pair(**settings: Any) -> AsyncIterator[Pair]:
+    """An asynchronous pair with a topic of one queue, and messages in it."""
+    async with pair_of(**settings) as pair:
+        await pair.caller.create_topic(pair.master.address, TOPIC, 1)
+        await send_named(pair, "shared", SHARED)
+        yield pair
 
 
-async def send_named(caller: Caller, broker: Broker, name: str, count: int) -> set[str]:
-    """Store messages; those that were acknowledged."""
-    stored = {f"{name}-{number}" for number in range(count)}
-    for body in sorted(stored):
-        assert (await caller.send(broker.address, body.encode())).code == ResponseCode.SUCCESS
-    return stored
+async def send_named(pair: Pair, name: str, count: int, *, at: Member | None = None) -> set[str]:
+    """Store messages, and return their texts."""
+    texts = {f"{name}-{number}" for number in range(count)}
+    await pair.send(*sorted(texts), at=at)
+    return texts
 
 
-async def promote(broker: Broker) -> None:
-    await broker.roles.service.change("async-master", 0)
+async def replace_master(pair: Pair) -> None:
+    """The slave, which the master could not reach, takes its place."""
+    await pair.first.kill()
+    pair.network.heal()
+    await pair.promote(pair.second)
 
 
 class Handled:

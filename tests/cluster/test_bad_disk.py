@@ -4,13 +4,12 @@ import logging
 
 import pytest
 import trio
-from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
+from tests.support.caller import SUBSCRIPTION, SUSPEND, Caller, bodies
+from tests.support.pair import pair_of
 from trio.testing import wait_all_tasks_blocked
 
-from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Buffer
-from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
@@ -29,36 +28,23 @@ async def create_topic(caller: Caller, addr: str, topic: str) -> RemotingCommand
     return await caller.pool.call(addr, header, timeout=10)
 
 
-async def read_queue(caller: Caller, addr: str) -> list[bytes]:
-    found: list[bytes] = []
-    offset = 0
-    while (answer := await caller.pull(addr, offset)).code == ResponseCode.SUCCESS:
-        found += bodies(answer)
-        offset = int(answer.ext_fields["nextBeginOffset"])
-    return found
-
-
 async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_rest(
     nursery: trio.Nursery,
 ) -> None:
-    async with (
-        EmbeddedCluster(store=STORE) as cluster,
-        caller_of(cluster) as caller,
-    ):
-        addr, disk = cluster.master.broker.address, cluster.master.disk
-        assert isinstance(disk, MemoryDisk)
+    async with pair_of(0, store=STORE) as pair:
+        addr = pair.master.address
         acknowledged: list[bytes] = []
 
         async def send(number: int) -> RemotingCommand:
             body = b"%d" % number + bytes(2000)
-            answer = await caller.send(addr, body, properties="KEYS\1k\2")
+            answer = await pair.caller.send(addr, body, properties="KEYS\1k\2")
             if answer.code == ResponseCode.SUCCESS:
                 acknowledged.append(body)
             return answer
 
         for number in range(20):
             assert (await send(number)).code == ResponseCode.SUCCESS
-        disk.is_full = True
+        pair.first.fill_disk()
         # What the log has reserved still takes messages; then they are refused as Apache refuses them.
         codes = [(await send(number)).code for number in range(20, 60)]
         assert codes[-1] == ResponseCode.SYSTEM_ERROR
@@ -72,7 +58,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
             end = len(acknowledged)
             while not held or held[-1].code != ResponseCode.SUCCESS:
                 held[:] = [
-                    await caller.pull(
+                    await pair.caller.pull(
                         addr, end, sys_flag=SUBSCRIPTION | SUSPEND, suspend=60, timeout=70
                     )
                 ]
@@ -80,44 +66,44 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
         nursery.start_soon(hold)
         for _ in range(6):
             await trio.sleep(60)
-            assert await read_queue(caller, addr) == acknowledged
+            assert await pair.caller.read(addr) == acknowledged
         # A group without an offset reads too, and is not kept.
-        assert (await caller.pull(addr, 0, group="new")).code == ResponseCode.SUCCESS
-        groups = cluster.master.broker.state.groups
+        assert (await pair.caller.pull(addr, 0, group="new")).code == ResponseCode.SUCCESS
+        groups = pair.master.state.groups
         assert "new" not in groups.subscription_group_table
-        await caller.commit(addr, 7)
-        assert await caller.committed(addr) == 7
-        refused = await create_topic(caller, addr, "invoices")
+        await pair.caller.commit(addr, 7)
+        assert await pair.caller.committed(addr) == 7
+        refused = await create_topic(pair.caller, addr, "invoices")
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert (refused.remark or "").startswith("topics.json cannot be written: [Errno 28]")
-        refused = await caller.send(addr, b"first", topic="invoices")
+        refused = await pair.caller.send(addr, b"first", topic="invoices")
         assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert cluster.master.broker.state.topics.topic_config("invoices") is None
+        assert pair.master.state.topics.topic_config("invoices") is None
 
-        disk.is_full = False
+        pair.first.free_disk()
         await trio.sleep(10)
         assert (await send(61)).code == ResponseCode.SUCCESS
         await wait_all_tasks_blocked()
         assert [bodies(answer) for answer in held] == [acknowledged[-1:]]
-        assert (await create_topic(caller, addr, "invoices")).code == ResponseCode.SUCCESS
+        assert (await create_topic(pair.caller, addr, "invoices")).code == ResponseCode.SUCCESS
         await trio.sleep(10)
-        await cluster.kill_master()
-        await cluster.restart_master()
-        assert await read_queue(caller, addr) == acknowledged
-        assert await caller.committed(addr) == 7
-        assert cluster.master.broker.state.topics.topic_config("invoices") is not None
+        await pair.first.kill()
+        await pair.first.start()
+        assert await pair.caller.read(addr) == acknowledged
+        assert await pair.caller.committed(addr) == 7
+        assert pair.master.state.topics.topic_config("invoices") is not None
 
 
 async def test_slave_with_damage_serves_what_it_has_until_a_restart_mends_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with EmbeddedCluster(slaves=1, store=STORE) as cluster, caller_of(cluster) as caller:
-        (slave,) = cluster.slaves
-        master_addr, slave_addr = cluster.master.broker.address, slave.broker.address
+    async with pair_of(store=STORE) as pair:
+        slave = pair.second
+        master_addr, slave_addr = pair.master.address, slave.broker.address
         for number in range(30):
-            await caller.send(master_addr, b"%d" % number)
+            await pair.caller.send(master_addr, b"%d" % number)
         await trio.sleep(15)  # the tables are copied as well
-        assert len(await read_queue(caller, slave_addr)) == 30
+        assert len(await pair.caller.read(slave_addr)) == 30
         # From here on the slave's memory is bad: what it appends is not what it got.
         store = slave.broker.store
         end = store.max_physical_offset
@@ -128,22 +114,22 @@ async def test_slave_with_damage_serves_what_it_has_until_a_restart_mends_it(
 
         store.commit_log.append_raw = append_badly  # type: ignore[method-assign]
         for number in range(30, 40):
-            await caller.send(master_addr, b"%d" % number)
+            await pair.caller.send(master_addr, b"%d" % number)
         await trio.sleep(300)
         assert slave.is_running
-        assert len(await read_queue(caller, slave_addr)) == 30
+        assert len(await pair.caller.read(slave_addr)) == 30
         statistics = slave.broker.statistics().slave
         assert statistics is not None
         assert f"damaged at {end}" in (statistics.log.last_problem or "")
         assert f"damaged at {end}" in slave.broker.store.runtime_info()["commitLogDamage"]
-        assert not cluster.master.broker.ha_service.connections
+        assert not pair.master.ha_service.connections
         errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert len(errors) == 1
         assert "start the broker again" in errors[0].getMessage()
         # The master is untouched.
-        assert (await caller.send(master_addr, b"40")).code == ResponseCode.SUCCESS
+        assert (await pair.caller.send(master_addr, b"40")).code == ResponseCode.SUCCESS
         await slave.stop()
         await slave.start()
         await trio.sleep(15)
-        assert await read_queue(caller, slave_addr) == [b"%d" % number for number in range(41)]
+        assert await pair.caller.read(slave_addr) == [b"%d" % number for number in range(41)]
         assert slave.broker.store.health.is_good

@@ -4,27 +4,18 @@ from collections import Counter
 
 import pytest
 import trio
-from tests.support.caller import Caller, accepted, bodies, caller_of
 from tests.support.clocks import SteppedClock
+from tests.support.pair import pair_of
 from tests.support.transaction_producer import COMMIT, HALF, OPERATIONS, producing_on
 
-from rocketrio_broker.broker import Broker
-from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import ResponseCode
 
 DELAY = "DELAY\x01"
 
 
-async def all_bodies(call: Caller, broker: Broker, topic: str = "orders") -> list[bytes]:
-    found: list[bytes] = []
-    while (answer := await call.pull(broker.address, len(found), topic=topic)).code == 0:
-        found += bodies(answer)
-    return found
-
-
 async def test_slave_parks_and_delivers_nothing_by_itself() -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        master, slave = cluster.master.broker, cluster.slaves[0].broker
+    async with pair_of() as pair:
+        master, slave, call = pair.master, pair.slave, pair.caller
         for number in range(20):
             await call.send(master.address, b"%d" % number, properties=DELAY + "2")
         await trio.sleep(10)
@@ -41,8 +32,8 @@ async def test_slave_parks_and_delivers_nothing_by_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("killed_after", [0.5, 2.0, 6.5, 11.0, 25.0])
 async def test_slave_that_takes_over_continues(killed_after: float) -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        master, slave = cluster.master.broker, cluster.slaves[0].broker
+    async with pair_of() as pair:
+        master, slave, call = pair.master, pair.slave, pair.caller
         await trio.sleep(1)
         sent = [b"%d" % number for number in range(100)]
         for number, body in enumerate(sent):
@@ -50,10 +41,9 @@ async def test_slave_that_takes_over_continues(killed_after: float) -> None:
             await call.send(master.address, body, properties=f"{DELAY}{level}")
             await trio.sleep(0.01)
         await trio.sleep(killed_after)
-        await cluster.kill_master()
-        accepted(await call.change_role(slave.address, "async-master", 0))
+        await pair.fail_over()
         await trio.sleep(60)
-        counts = Counter(await all_bodies(call, slave))
+        counts = Counter(await call.read(slave.address))
         assert counts.keys() == set(sent)
         assert max(counts.values()) <= 2
         # A rocketrio slave gets the progress every second.
@@ -62,28 +52,28 @@ async def test_slave_that_takes_over_continues(killed_after: float) -> None:
 
 @pytest.mark.slow
 async def test_brokers_change_places_and_each_message_comes_once() -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        one, other = cluster.master.broker, cluster.slaves[0].broker
-        sent: list[bytes] = []
+    async with pair_of() as pair:
+        one, other = pair.members
+        sent: list[str] = []
         for turn in range(4):
             for level in (1, 3, 4):
-                body = b"%d-%d" % (turn, level)
-                assert (await call.send(one.address, body, properties=f"{DELAY}{level}")).code == 0
-                sent.append(body)
+                text = f"{turn}-{level}"
+                await pair.send(text, at=one, properties=f"{DELAY}{level}")
+                sent.append(text)
             await trio.sleep(15)
-            accepted(await call.change_role(one.address, "slave", 2 + turn))
-            await other.store.appended.wait_reached(one.store.max_physical_offset)
+            await pair.change(one, "slave", 2 + turn)
+            await pair.level(one, other)
             await trio.sleep(12)  # The slave has the progress and its own log on its disk.
-            accepted(await call.change_role(other.address, "async-master", 0))
+            await pair.promote(other)
             one, other = other, one
         await trio.sleep(60)
-        for broker in (one, other):
-            assert sorted(await all_bodies(call, broker)) == sorted(sent)
+        for member in pair.members:
+            assert sorted(await pair.read(member)) == sorted(sent)
 
 
 async def test_transactions_go_on_at_the_slave_that_takes_over() -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, producing_on(cluster) as producer:
-        slave = cluster.slaves[0].broker
+    async with pair_of() as pair, producing_on(pair.cluster) as producer:
+        slave = pair.slave
         await trio.sleep(1)
         decided = [await producer.send(b"decided-%d" % number) for number in range(5)]
         for half in decided:
@@ -95,35 +85,35 @@ async def test_transactions_go_on_at_the_slave_that_takes_over() -> None:
             b"decided at the new master",
             b"asked about",
         ]
-        await cluster.kill_master()
-        accepted(await producer.call.change_role(slave.address, "async-master", 0))
+        await pair.fail_over()
         producer.other_addr = slave.address
         producer.decide = lambda message: COMMIT if message.body == b"asked about" else None
         await producer.heartbeat()
         answer = await producer.end(late, COMMIT)
         assert answer.code == ResponseCode.SUCCESS
         await trio.sleep(100)
-        counts = Counter(await all_bodies(producer.call, slave))
+        counts = Counter(await producer.call.read(slave.address))
         assert counts == Counter(
             [b"decided-%d" % number for number in range(5)]
             + [b"decided at the new master", b"asked about"]
         )
-        assert len(await all_bodies(producer.call, slave, OPERATIONS)) == 7
+        assert len(await producer.call.read(slave.address, topic=OPERATIONS)) == 7
         assert slave.store.queue_bounds(HALF, 0) is not None
 
 
 async def test_slave_that_takes_over_with_store_times_ahead_delivers() -> None:
     clock = SteppedClock()
-    async with EmbeddedCluster(slaves=1, wall_clock=clock) as cluster, caller_of(cluster) as call:
-        master, slave = cluster.master.broker, cluster.slaves[0].broker
+    async with pair_of(wall_clock=clock) as pair:
+        master, slave, call = pair.master, pair.slave, pair.caller
+        await call.create_topic(master.address)
+        await trio.sleep(10)  # The slave has copied it.
         clock.step_ms = 40 * 86_400_000
         await call.send(master.address, b"ahead", properties=DELAY + "3")
         await trio.sleep(2)
         clock.step_ms = 0
         await call.send(master.address, b"back", properties=DELAY + "3")
         await trio.sleep(2)
-        await cluster.master.kill()
-        accepted(await call.change_role(slave.address, "async-master", 0))
+        await pair.fail_over()
         await trio.sleep(12)
-        assert await all_bodies(call, slave) == [b"ahead", b"back"]
+        assert await call.read(slave.address) == [b"ahead", b"back"]
         assert "store time is 40 d ahead" in slave.store.problems()[0]

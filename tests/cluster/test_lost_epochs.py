@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from tests.cluster.group_at_work import Handled, asynchronous_pair, members, promote, send_named
-from tests.cluster.members import copy_of, level, set_back, store
-from tests.support.caller import accepted, caller_of
+from tests.cluster.group_at_work import Handled, asynchronous_pair, members, send_named
+from tests.cluster.members import copy_of, set_back
+from tests.support.caller import accepted
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.pair import pair_of
 
-from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.embedded import Member
 from rocketrio_broker.store.epochs import EPOCH_FILE
 
 Damage = Callable[[bytes], bytes | None]
@@ -53,12 +54,12 @@ async def test_lost_epochs_send_no_member_back(
     caplog: pytest.LogCaptureFixture, damage: Damage, who: str, how: str
 ) -> None:
     handled = Handled()
-    async with asynchronous_pair() as (cluster, caller), members(cluster, handled):
-        master, (slave,) = cluster.master, cluster.slaves
+    async with asynchronous_pair() as pair, members(pair.cluster, handled):
+        master, slave = pair.members
         # A second epoch of this master, in which the members read.
         await master.stop()
         await master.start()
-        sent = await send_named(caller, master.broker, "second", 40)
+        sent = await send_named(pair, "second", 40)
         await handled.wait(sent)
         await trio.sleep(15)
         for member in {"master": [master], "slave": [slave], "both": [master, slave]}[who]:
@@ -68,22 +69,22 @@ async def test_lost_epochs_send_no_member_back(
         for member in (master, slave):
             if not member.is_running:
                 await member.start()
-        sent = await send_named(caller, master.broker, "after", 20)
+        sent = await send_named(pair, "after", 20)
         await handled.wait(sent)
         assert positions_set_back(caplog) == []
         # What the file says now is enough for a failover.
         await trio.sleep(15)
         await master.stop()
-        await promote(slave.broker)
-        sent = await send_named(caller, slave.broker, "promoted", 20)
+        await pair.promote(slave)
+        sent = await send_named(pair, "promoted", 20, at=slave)
         await handled.wait(sent)
         assert positions_set_back(caplog) == []
         assert len(handled.bodies) == len(set(handled.bodies))
 
 
 async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log() -> None:
-    async with asynchronous_pair() as (cluster, _):
-        master = cluster.master
+    async with asynchronous_pair() as pair:
+        master = pair.first
         await trio.sleep(2)
         before = [line.key for line in master.broker.store.epochs.lines]
         await master.stop()
@@ -96,23 +97,20 @@ async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log() -> N
 
 async def test_master_gets_its_end_and_its_offsets_back_from_a_slave_that_lost_its_epochs() -> None:
     """The slave alone has both, and the master alone knows the epoch that the offsets name."""
-    async with (
-        EmbeddedCluster(slaves=1, make_disk=FaultyDisk) as cluster,
-        caller_of(cluster) as call,
-    ):
-        master, (slave,) = cluster.master, cluster.slaves
-        await store(call, master, b"one")
-        await level(master, slave)
+    async with pair_of(make_disk=FaultyDisk) as pair:
+        master, slave = pair.members
+        await pair.send("one")
+        await pair.level()
         copy = copy_of(master)
-        await store(call, master, b"two", b"three")
-        accepted(await call.commit(master.broker.address, 2))
+        await pair.send("two", "three")
+        accepted(await pair.caller.commit(pair.master.address, 2))
         await trio.sleep(10)
         await master.kill()
         await slave.kill()
         damage_epochs(slave, DAMAGES["deleted"])
         await slave.start()
         await set_back(master, copy)
-        assert await call.read(master.broker.address) == [b"one", b"two", b"three"]
-        assert await call.committed(master.broker.address) == 2
-        await store(call, master, b"four")
-        await level(master, slave)
+        assert await pair.read(master) == ["one", "two", "three"]
+        assert await pair.caller.committed(pair.master.address) == 2
+        await pair.send("four")
+        await pair.level()

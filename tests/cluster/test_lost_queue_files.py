@@ -2,9 +2,9 @@
 
 import pytest
 import trio
-from tests.support.caller import Caller, bodies, caller_of
+from tests.support.pair import Pair, pair_of
 
-from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.embedded import Member
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 MESSAGES = 40
@@ -19,14 +19,9 @@ def lose(member: Member, name: str) -> None:
     disk.directories = {path for path in disk.directories if folder not in (path, *path.parents)}
 
 
-async def everything(call: Caller, addr: str) -> list[list[bytes]]:
-    found: list[list[bytes]] = []
-    for queue_id in range(4):
-        queue: list[bytes] = []
-        while (answer := await call.pull(addr, len(queue), queue_id=queue_id)).code == 0:
-            queue += bodies(answer)
-        found.append(queue)
-    return found
+async def everything(pair: Pair, member: Member) -> list[list[bytes]]:
+    addr = member.broker.address
+    return [await pair.caller.read(addr, queue_id=queue_id) for queue_id in range(4)]
 
 
 @pytest.mark.parametrize("name", ["orders/3", "orders"])
@@ -35,22 +30,20 @@ async def everything(call: Caller, addr: str) -> list[list[bytes]]:
 async def test_group_reads_each_message_of_a_queue_whose_folder_was_lost(
     caplog: pytest.LogCaptureFixture, name: str, is_killed: bool, role: str
 ) -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        addr = cluster.master.broker.address
+    async with pair_of() as pair:
+        addr = pair.master.address
         for number in range(MESSAGES):
-            await call.send(addr, b"%d" % number, queue_id=number % 4)
+            await pair.caller.send(addr, b"%d" % number, queue_id=number % 4)
         await trio.sleep(61)  # Until a checkpoint covers them.
-        expected = await everything(call, addr)
+        expected = await everything(pair, pair.first)
         assert sum(map(len, expected)) == MESSAGES
-        member = cluster.master if role == "master" else cluster.slaves[0]
+        member = pair.first if role == "master" else pair.second
         await (member.kill() if is_killed else member.stop())
         lose(member, name)
         await member.start()
         if role == "slave":
-            await cluster.master.kill()
-            addr = member.broker.address
-            await call.change_role(addr, "async-master", 0)
-        assert await everything(call, addr) == expected
+            await pair.fail_over()
+        assert await everything(pair, member) == expected
         assert "queue lacks entries" in caplog.text
-        answer = await call.send(addr, b"next", queue_id=3)
+        answer = await pair.caller.send(member.broker.address, b"next", queue_id=3)
         assert answer.ext_fields["queueOffset"] == str(MESSAGES // 4)

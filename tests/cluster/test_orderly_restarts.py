@@ -1,19 +1,20 @@
 """Orderly queues have one worker at a time while brokers restart and change places."""
 
+from functools import partial
+
 import pytest
 import trio
 from tests.cluster.orderly_members import GROUP, Work, two_members
-from tests.support.caller import Caller, caller_of
+from tests.support.caller import Caller, accepted
 from tests.support.clients import client_of
 from tests.support.orders import TOPIC, send
+from tests.support.pair import pair_of
 
 from rocketrio import MessageQueue
 from rocketrio_broker.clients.queue_locks import FORMER_RUN, LOCK_LIFETIME
-from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import HandOverRequestHeader
 from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
 
 QUEUE, OTHER_QUEUE = MessageQueue(TOPIC, "broker-a", 0), MessageQueue(TOPIC, "broker-a", 1)
@@ -38,23 +39,24 @@ async def ask(
     return bool(fastjson.loads(answer.body, LockedBatch, what="locks").lock_ok_mq_set)
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
-@pytest.mark.parametrize("away", [0.0, 1.0, 5.0])
+@pytest.mark.parametrize(
+    ("away", "is_clean"), [(0.0, True), (1.0, False), (5.0, True), (5.0, False)]
+)
 async def test_members_share_no_queue_through_a_restart_of_the_master(
     away: float, is_clean: bool
 ) -> None:
-    async with EmbeddedCluster() as cluster, two_members(cluster) as (work, _):
+    async with pair_of(0) as pair, two_members(pair.cluster) as (work, _):
         for member_away in ("10.0.0.101", "10.0.0.102"):
             # This one is cut off and comes back later than the other, which sees itself alone.
             if is_clean:
-                await cluster.master.stop()
+                await pair.first.stop()
             else:
-                await cluster.master.kill()
-            cluster.memory_network.silence(member_away)
+                await pair.first.kill()
+            pair.network.silence(member_away)
             await trio.sleep(away)
-            await cluster.master.start()
+            await pair.first.start()
             await trio.sleep(8)
-            cluster.memory_network.heal()
+            pair.network.heal()
             await trio.sleep(70)
         assert {name for _, name, _, end in work.intervals if end > 150} == {"first", "second"}
         for queue_id, offsets in work.done.items():
@@ -63,19 +65,17 @@ async def test_members_share_no_queue_through_a_restart_of_the_master(
 
 async def test_members_share_no_queue_through_a_failover() -> None:
     async with (
-        EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster,
-        caller_of(cluster) as call,
-        two_members(cluster) as (work, _),
+        pair_of(slave_read_enable=True) as pair,
+        two_members(pair.cluster) as (work, _),
     ):
         await trio.sleep(15)
         began = trio.current_time()
-        await cluster.master.kill()
-        cluster.memory_network.silence("10.0.0.101")
-        answer = await call.change_role(cluster.slaves[0].broker.address, "async-master", 0)
-        assert answer.code == 0, answer.remark
-        await cluster.master.start()
+        await pair.first.kill()
+        pair.network.silence("10.0.0.101")
+        await pair.promote(pair.second)
+        await pair.first.start()
         await trio.sleep(8)
-        cluster.memory_network.heal()
+        pair.network.heal()
         await trio.sleep(80)
         for queue_id in range(4):
             assert work.longest_pause(queue_id, began) < FORMER_RUN + 10
@@ -86,16 +86,16 @@ async def test_members_share_no_queue_through_a_failover() -> None:
 
 
 async def test_a_lock_is_asked_for_again_on_the_next_connection() -> None:
-    async with EmbeddedCluster() as cluster, two_members(cluster) as (work, _):
-        locks = cluster.master.broker.state.queue_locks
+    async with pair_of(0) as pair, two_members(pair.cluster) as (work, _):
+        locks = pair.master.state.queue_locks
         queues = [QueueName(TOPIC, "broker-a", queue_id) for queue_id in range(4)]
         before = [locks.holder(GROUP, queue, now=trio.current_time()) for queue in queues]
         assert all(before)
         began = trio.current_time()
-        await cluster.master.kill()
-        await cluster.master.start()
+        await pair.first.kill()
+        await pair.first.start()
         await trio.sleep(3)
-        locks = cluster.master.broker.state.queue_locks
+        locks = pair.master.state.queue_locks
         after = [locks.holder(GROUP, queue, now=trio.current_time()) for queue in queues]
         assert after == before
         await trio.sleep(10)
@@ -104,110 +104,111 @@ async def test_a_lock_is_asked_for_again_on_the_next_connection() -> None:
 
 
 async def test_a_killed_broker_knows_no_locks_for_half_a_minute() -> None:
-    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
-        addr = cluster.master.broker.address
-        assert await ask(call, addr, JAVA, "java@1")  # A broker that never had a log knows all.
-        await call.send(addr, b"the log is not empty")
-        await cluster.master.kill()
-        await cluster.master.start()
+    async with pair_of(0) as pair:
+        addr = pair.master.address
+        assert await ask(
+            pair.caller, addr, JAVA, "java@1"
+        )  # A broker that never had a log knows all.
+        await pair.send("the log is not empty")
+        await pair.first.kill()
+        await pair.first.start()
         began = trio.current_time()
-        assert await ask(call, addr, JAVA, "java@2") is None
-        assert await ask(call, addr, JAVA, "java@1") is None
-        assert await ask(call, addr, OURS_NEW, "new") is False
+        assert await ask(pair.caller, addr, JAVA, "java@2") is None
+        assert await ask(pair.caller, addr, JAVA, "java@1") is None
+        assert await ask(pair.caller, addr, OURS_NEW, "new") is False
         await trio.sleep(FORMER_RUN / 2)
-        assert await ask(call, addr, OURS_HOLDS, "holder") is True
+        assert await ask(pair.caller, addr, OURS_HOLDS, "holder") is True
         await trio.sleep(began + FORMER_RUN - 0.1 - trio.current_time())
-        assert await ask(call, addr, JAVA, "java@1") is None
+        assert await ask(pair.caller, addr, JAVA, "java@1") is None
         await trio.sleep(0.2)
-        assert await ask(call, addr, JAVA, "java@1") is False
-        assert await ask(call, addr, OURS_NEW, "new") is False
+        assert await ask(pair.caller, addr, JAVA, "java@1") is False
+        assert await ask(pair.caller, addr, OURS_NEW, "new") is False
         await trio.sleep(LOCK_LIFETIME)
-        assert await ask(call, addr, JAVA, "java@1") is True
+        assert await ask(pair.caller, addr, JAVA, "java@1") is True
 
 
 async def test_a_broker_that_stopped_cleanly_knows_its_locks() -> None:
-    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
-        addr = cluster.master.broker.address
-        await call.send(addr, b"the log is not empty")
-        assert await ask(call, addr, JAVA, "java@1")
-        await cluster.master.stop()
-        await cluster.master.start()
-        assert await ask(call, addr, JAVA, "java@2") is False
+    async with pair_of(0) as pair:
+        addr = pair.master.address
+        await pair.send("the log is not empty")
+        assert await ask(pair.caller, addr, JAVA, "java@1")
+        await pair.first.stop()
+        await pair.first.start()
+        assert await ask(pair.caller, addr, JAVA, "java@2") is False
         await trio.sleep(FORMER_RUN - 1)
-        assert await ask(call, addr, JAVA, "java@1") is True
+        assert await ask(pair.caller, addr, JAVA, "java@1") is True
         await trio.sleep(LOCK_LIFETIME - 1)
-        assert await ask(call, addr, JAVA, "java@2") is False
+        assert await ask(pair.caller, addr, JAVA, "java@2") is False
         # What was given since the clean stop is not known after a kill.
-        assert await ask(call, addr, JAVA, "java@1") is True
+        assert await ask(pair.caller, addr, JAVA, "java@1") is True
         body = LockBatch("another group", "java@3", [QueueName.of(QUEUE)])
-        await call.pool.call(addr, JAVA, fastjson.dumps(body))
-        await cluster.master.kill()
-        await cluster.master.start()
-        assert await ask(call, addr, JAVA, "java@2") is None
+        await pair.caller.pool.call(addr, JAVA, fastjson.dumps(body))
+        await pair.first.kill()
+        await pair.first.start()
+        assert await ask(pair.caller, addr, JAVA, "java@2") is None
 
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
 async def test_waits_for_unknown_locks_do_not_add_up(is_handed_over: bool) -> None:
     """A killed master comes back, and two clean stops or hand-overs follow within the time in which it waits."""
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        master, other = cluster.members
-        await call.send(master.broker.address, b"the log is not empty")
+    async with pair_of() as pair:
+        master, other = pair.members
+        await pair.send("the log is not empty")
         await trio.sleep(2)
         await master.kill()
         await master.start()
         began, away = trio.current_time(), 0.0
         for _ in range(2):
             await trio.sleep(10)
-            assert await ask(call, master.broker.address, OURS_HOLDS, "holder") is True
+            assert await ask(pair.caller, master.broker.address, OURS_HOLDS, "holder") is True
             left = trio.current_time()
             if is_handed_over:
-                header = HandOverRequestHeader(None, False)
-                answer = await call.pool.call(master.broker.address, header, timeout=30)
-                assert answer.code == ResponseCode.SUCCESS, answer.remark
+                accepted(await pair.hand_over(at=master))
                 master, other = other, master
             else:
                 await master.stop()
                 await master.start()
             away += trio.current_time() - left
             addr = master.broker.address
-            assert await ask(call, addr, JAVA, "java@1") is None
+            assert await ask(pair.caller, addr, JAVA, "java@1") is None
         assert away < FORMER_RUN / 4
         await trio.sleep(began + FORMER_RUN - 0.1 - trio.current_time())
-        assert await ask(call, addr, OURS_NEW, "new", OTHER_QUEUE) is False
+        assert await ask(pair.caller, addr, OURS_NEW, "new", OTHER_QUEUE) is False
         await trio.sleep(0.2 + away)
-        assert await ask(call, addr, OURS_NEW, "new", OTHER_QUEUE) is True
-        assert await ask(call, addr, OURS_NEW, "new") is False, "the holder's"
+        assert await ask(pair.caller, addr, OURS_NEW, "new", OTHER_QUEUE) is True
+        assert await ask(pair.caller, addr, OURS_NEW, "new") is False, "the holder's"
 
 
 async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither() -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        former, new = cluster.master.broker, cluster.slaves[0].broker
-        await call.send(former.address, b"the log is not empty")
-        await trio.sleep(1)
-        assert await ask(call, former.address, JAVA, "java@1")
-        await call.change_role(former.address, "slave", 2)
-        await call.change_role(new.address, "async-master", 0)
-        assert await ask(call, new.address, JAVA, "java@2") is None
-        assert await ask(call, new.address, OURS_HOLDS, "holder") is True
+    async with pair_of() as pair:
+        former, new = pair.members
+        ask_at = partial(ask, pair.caller)
+        at_former, at_new = former.broker.address, new.broker.address
+        await pair.send("the log is not empty")
+        assert await ask_at(at_former, JAVA, "java@1")
+        await pair.change(former, "slave", 2)
+        await pair.promote(new)
+        assert await ask_at(at_new, JAVA, "java@2") is None
+        assert await ask_at(at_new, OURS_HOLDS, "holder") is True
         await trio.sleep(FORMER_RUN)
-        assert await ask(call, new.address, JAVA, "java@2") is False
-        await call.change_role(new.address, "slave", 1)
-        await call.change_role(former.address, "async-master", 0)
-        assert await ask(call, former.address, JAVA, "java@2") is None
+        assert await ask_at(at_new, JAVA, "java@2") is False
+        await pair.change(new, "slave", 1)
+        await pair.promote(former)
+        assert await ask_at(at_former, JAVA, "java@2") is None
 
 
 async def test_work_under_a_lost_lock_is_not_committed() -> None:
     work = Work()
     async with (
-        EmbeddedCluster() as cluster,
-        client_of(cluster) as client,
+        pair_of(0) as pair,
+        client_of(pair.cluster) as client,
         trio.open_nursery() as nursery,
     ):
         await send(client, 8, queues=1)
         nursery.start_soon(work.member, client, "slow", 50.0)
         await trio.sleep(5)
-        locks, now = cluster.master.broker.state.queue_locks, trio.current_time()
-        offsets = cluster.master.broker.state.consumer_offsets
+        locks, now = pair.master.state.queue_locks, trio.current_time()
+        offsets = pair.master.state.consumer_offsets
         assert work.at_work == {0: "slow"}
         locks.clear()
         assert locks.lock(GROUP, [QueueName.of(QUEUE)], "another", now=now)

@@ -6,10 +6,11 @@ import attrs
 import pytest
 import trio
 import trio.lowlevel
-from tests.support.caller import Caller, bodies, caller_of
+from tests.cluster.members import cut_power
+from tests.support.caller import Caller, bodies
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.pair import pair_of
 
-from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.offsets.manager import FLUSH_CONSUMER_OFFSET_INTERVAL
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.codes import ResponseCode
@@ -43,27 +44,17 @@ async def send_until_cut(caller: Caller, addr: str, number: int, acknowledged: l
 @pytest.mark.parametrize("count", [1, 30, 120])
 async def test_acknowledged_messages_survive_a_power_cut(kept: float, count: int) -> None:
     acknowledged: list[bytes] = []
-    async with (
-        EmbeddedCluster(store=STORE, make_disk=FaultyDisk) as cluster,
-        caller_of(cluster) as caller,
-    ):
-        addr = cluster.master.broker.address
+    async with pair_of(0, store=STORE, make_disk=FaultyDisk) as pair:
+        addr, caller = pair.master.address, pair.caller
         async with trio.open_nursery() as nursery:
             for number in range(SENDERS):
                 nursery.start_soon(send_until_cut, caller, addr, number, acknowledged)
             while len(acknowledged) < count:
                 await trio.lowlevel.checkpoint()
-            await cluster.kill_master()
-        disk = cluster.master.disk
-        assert isinstance(disk, FaultyDisk)
-        cluster.master.disk = disk.after_cut(seed=7, kept=kept)
-        await cluster.restart_master()
-        found: list[bytes] = []
-        for number in range(SENDERS):
-            offset = 0
-            while (answer := await caller.pull(addr, offset, queue_id=number)).code == 0:
-                found += bodies(answer)
-                offset = int(answer.ext_fields["nextBeginOffset"])
+            await cut_power(pair.first, kept=kept)
+        await pair.first.start()
+        queues = [await caller.read(addr, queue_id=number) for number in range(SENDERS)]
+        found = [body for queue in queues for body in queue]
         assert set(acknowledged) <= set(found)
         assert len(found) == len(set(found))
 
@@ -75,40 +66,27 @@ async def test_new_topic_outlives_a_power_cut(
 ) -> None:
     """Or what was stored in it could not be read by its name."""
     store = attrs.evolve(STORE, flush_disk_type=flush)
-    async with (
-        EmbeddedCluster(store=store, make_disk=FaultyDisk) as cluster,
-        caller_of(cluster) as caller,
-    ):
-        addr = cluster.master.broker.address
+    async with pair_of(0, store=store, make_disk=FaultyDisk) as pair:
+        addr, caller = pair.master.address, pair.caller
         if made_by == "administrator":
             await caller.create_topic(addr, "bills", 1)
         assert (await caller.send(addr, b"durable", topic="bills")).code == ResponseCode.SUCCESS
         await trio.sleep(2 * STORE.flush_interval_commit_log)
-        await cluster.kill_master()
-        disk = cluster.master.disk
-        assert isinstance(disk, FaultyDisk)
-        cluster.master.disk = disk.after_cut(seed=7, kept=0.0)
-        await cluster.restart_master()
+        await cut_power(pair.first)
+        await pair.first.start()
         assert bodies(await caller.pull(addr, 0, topic="bills")) == [b"durable"]
 
 
 async def test_power_cut_restores_no_offset_of_a_deleted_topic() -> None:
     """Its next life would be read from the middle."""
-    async with (
-        EmbeddedCluster(store=STORE, make_disk=FaultyDisk) as cluster,
-        caller_of(cluster) as caller,
-    ):
-        addr = cluster.master.broker.address
+    async with pair_of(0, store=STORE, make_disk=FaultyDisk) as pair:
+        addr, caller = pair.master.address, pair.caller
         await caller.send(addr, b"of the first life")
-        await caller.send(
-            addr, b"stays", topic="bills"
-        )  # Without any queue all of the log is read again.
+        # Without any queue all of the log is read again.
+        await caller.send(addr, b"stays", topic="bills")
         await caller.commit(addr, 1)
         await trio.sleep(2 * FLUSH_CONSUMER_OFFSET_INTERVAL)
         await caller.pool.call(addr, DeleteTopicInBrokerRequestHeader("orders"))
-        await cluster.kill_master()
-        disk = cluster.master.disk
-        assert isinstance(disk, FaultyDisk)
-        cluster.master.disk = disk.after_cut(seed=7, kept=0.0)
-        broker = await cluster.restart_master()
+        await cut_power(pair.first)
+        broker = await pair.first.start()
         assert broker.state.consumer_offsets.query_offset("billing", "orders", 0) == -1

@@ -1,19 +1,20 @@
 """How many questions brokers ask their peers when one of them comes back."""
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
 import trio
-from tests.support.caller import Caller, accepted, caller_of
-from tests.support.replication import wait_same_ends
+from tests.support.caller import accepted, caller_of
+from tests.support.pair import Pair
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.ha.survey import ASK_LIMIT
 from rocketrio_broker.namesrv.probes import PROBE_LIMIT
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.admin import HandOverRequestHeader
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import ChannelPool
@@ -53,31 +54,25 @@ class Questions:
         self._copied_from = master.config.listen
 
 
-async def settled(cluster: EmbeddedCluster, caller: Caller) -> None:
-    for _ in range(20):
-        await caller.send(cluster.master.broker.address, b"one")
-    await wait_same_ends(*(member.broker.store for member in cluster.members))
-    await trio.sleep(2)
-
-
-async def until_writable(member: Member) -> float:
-    """Return the seconds until a broker takes writes."""
-    began = trio.current_time()
-    while not member.broker.store.writable:  # noqa: ASYNC110
-        await trio.sleep(0.01)
-    return trio.current_time() - began
+@asynccontextmanager
+async def settled() -> AsyncIterator[Pair]:
+    """A master and two slaves with the same log, two seconds after their start."""
+    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:
+        pair = Pair(cluster, caller)
+        await pair.settle()
+        await trio.sleep(2)
+        yield pair
 
 
 async def test_master_that_comes_back_to_two_slaves_asks_at_most_twenty_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     questions = Questions(monkeypatch)
-    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:
-        await settled(cluster, caller)
-        await cluster.master.kill()
-        questions.begin(cluster.master)
-        await cluster.master.start()
-        assert await until_writable(cluster.master) == 0
+    async with settled() as pair:
+        await pair.first.kill()
+        questions.begin(pair.first)
+        await pair.first.start()
+        assert pair.master.store.writable
         await trio.sleep(WATCHED)
         asked = dict(questions.of)
     # Each slave says once who it is, and again before the master takes writes; and each asks once whom it follows.
@@ -90,24 +85,21 @@ async def test_master_that_comes_back_to_two_slaves_asks_at_most_twenty_question
 
 async def test_promoted_slave_waits_once_for_a_silent_master() -> None:
     """The name server asks it, too."""
-    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:
-        await settled(cluster, caller)
-        cluster.silence(cluster.master)
+    async with settled() as pair:
+        pair.cluster.silence(pair.first)
         began = trio.current_time()
-        accepted(await caller.change_role(cluster.slaves[0].broker.address, "async-master", 0))
-        assert trio.current_time() - began == ASK_LIMIT + PROBE_LIMIT
+        await pair.promote(pair.second)
+        assert trio.current_time() - began == pytest.approx(ASK_LIMIT + PROBE_LIMIT)
 
 
 async def test_hand_over_asks_each_slave_who_it_is_and_how_it_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     questions = Questions(monkeypatch)
-    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as caller:
-        await settled(cluster, caller)
-        questions.begin(cluster.master)
+    async with settled() as pair:
+        questions.begin(pair.first)
         began = trio.current_time()
-        addr = cluster.master.broker.address
-        accepted(await caller.pool.call(addr, HandOverRequestHeader(), timeout=30.0))
+        accepted(await pair.hand_over())
         assert trio.current_time() - began < 0.1
         asked = dict(questions.of)
     # Two by the master, one by the new master, which knows who handed over; the others to follow the new master.

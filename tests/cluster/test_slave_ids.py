@@ -3,139 +3,105 @@
 b0 is the master of the settings, b1 and b2 are the slaves 1 and 2.
 """
 
-from itertools import permutations
-from pathlib import Path
-
 import attrs
 import pytest
 import trio
-from tests.cluster.members import level, listed, role_of, store
-from tests.support.caller import Caller, accepted, caller_of
+from tests.cluster.members import another_member, forget_role, restart_with, role_of
+from tests.support.caller import accepted
+from tests.support.pair import Pair, pair_of
 
-from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.embedded import Member
 from rocketrio_broker.processors.role import RoleProcessor
-from rocketrio_broker.role.file import FILE_NAME
-from rocketrio_broker.role.shared_id import CHANGE_PERIOD
-from rocketrio_protocol.commands.admin import (
-    HandOverRequestHeader,
-)
-from rocketrio_protocol.remoting.ports import join_addr
+from rocketrio_broker.role import shared_id
 
 PERIOD = 30.0
 """Seconds between two registrations."""
 
 
-def another_slave(cluster: EmbeddedCluster, broker_id: int, host: str = "10.0.0.22") -> Member:
+def another_slave(pair: Pair, broker_id: int, host: str = "10.0.0.22") -> Member:
     """A slave that no other broker has met, with this id in its settings."""
-    config = attrs.evolve(
-        cluster.master.config,
-        role="slave",
-        broker_id=broker_id,
-        listen=join_addr(host, 10911),
-        ha_listen=None,
-        data=Path(f"/{host}"),
-    )
-    return Member(cluster, config, host)
+    return another_member(pair.cluster, host, role="slave", broker_id=broker_id)
 
 
-async def settled(cluster: EmbeddedCluster, call: Caller) -> list[Member]:
+async def settled(pair: Pair) -> list[Member]:
     """The master and its slaves, which are listed and have the same log."""
-    await trio.sleep(2)
-    await store(call, cluster.master, b"one")
-    await level(*cluster.members)
-    return [*cluster.members]
+    await pair.send("one")
+    await pair.level()
+    return pair.members
 
 
-async def promote(call: Caller, member: Member) -> None:
-    accepted(await call.change_role(member.broker.address, "async-master", 0))
+def roles(*members: Member) -> list[tuple[str, int]]:
+    return [role_of(member) for member in members]
 
 
-async def lose_role(member: Member) -> None:
-    """Start it again with its settings, as a machine that was built again."""
-    await member.kill()
-    member.disk.unlink(member.config.config_directory / FILE_NAME)
-
-
-async def problems(call: Caller, member: Member) -> list[str]:
-    found = await call.problems(member.broker.address)
-    return [each for each in found if "has the id" in each]
-
-
-async def each_has_its_own(cluster: EmbeddedCluster, *members: Member) -> None:
+async def each_has_its_own(pair: Pair, *members: Member) -> None:
     """The name server lists all of them, each under the id that it has itself, and they have one log."""
     ids = {member.broker.config.broker_id: member.broker.address for member in members}
     assert len(ids) == len(members)
-    assert await listed(cluster) == ids
-    await level(*members)
+    assert await pair.listed() == ids
+    await pair.level(*members)
 
 
 async def test_former_master_does_not_get_the_id_in_its_successors_settings() -> None:
     """b2 is master when b0 comes back, and later starts with its settings again."""
-    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
-        b0, b1, b2 = await settled(cluster, call)
+    async with pair_of(2) as pair:
+        b0, b1, b2 = await settled(pair)
         await b0.kill()
-        await promote(call, b2)
+        await pair.promote(b2)
         await b0.start()
         assert role_of(b0) == ("slave", 3)
-        await lose_role(b2)
-        await promote(call, b1)
+        await b2.kill()
+        forget_role(b2)
+        await pair.promote(b1)
         await b2.start()
         await trio.sleep(2 * PERIOD)
         assert role_of(b2) == ("slave", 2)
         assert role_of(b0) == ("slave", 3)
-        await each_has_its_own(cluster, b0, b1, b2)
+        await each_has_its_own(pair, b0, b1, b2)
 
 
 async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away() -> None:
     """b2 was there once, and b1, which has been started again since, remembers it."""
-    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
-        b0, b1, b2 = await settled(cluster, call)
+    async with pair_of(2) as pair:
+        b0, b1, b2 = await settled(pair)
         await b2.kill()
         await trio.sleep(2 * PERIOD)
         await b1.kill()
         await b1.start()
         await b0.kill()
-        await promote(call, b1)
+        await pair.promote(b1)
         await b0.start()
         assert role_of(b0) == ("slave", 3)
         await b2.start()
         await trio.sleep(2 * PERIOD)
         assert role_of(b2) == ("slave", 2)
-        await each_has_its_own(cluster, b0, b1, b2)
+        await each_has_its_own(pair, b0, b1, b2)
 
 
 async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them() -> None:
-    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
-        b0, b1, b2 = cluster.members
-        await trio.sleep(2)
+    async with pair_of(2) as pair:
+        b0, b1, b2 = pair.members
         for former, successor in ((b0, b2), (b2, b1), (b1, b0)):
-            await store(call, former, b"one")
-            await level(b0, b1, b2)
+            await pair.send("one", at=former)
+            await pair.level(b0, b1, b2)
             await former.kill()
-            await promote(call, successor)
+            await pair.promote(successor)
             await former.start()
             await trio.sleep(PERIOD)
-        assert [role_of(one) for one in (b0, b1, b2)] == [
-            ("async-master", 0),
-            ("slave", 1),
-            ("slave", 2),
-        ]
-        await each_has_its_own(cluster, b0, b1, b2)
+        assert roles(b0, b1, b2) == [("async-master", 0), ("slave", 1), ("slave", 2)]
+        await each_has_its_own(pair, b0, b1, b2)
 
 
-@pytest.mark.parametrize("order", [*permutations(range(3))])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 1, 0)])
 async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
     order: tuple[int, int, int],
 ) -> None:
-    """b0 was given 2 before the master had ever met b2; they start in every order."""
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        b0, b1 = cluster.members
-        b2 = another_slave(cluster, 2)
-        await trio.sleep(2)
-        await store(call, b0, b"one")
-        await level(b0, b1)
+    """b0 was given 2 before the master had ever met b2; they start in several orders."""
+    async with pair_of() as pair:
+        b0, b1 = await settled(pair)
+        b2 = another_slave(pair, 2)
         await b0.kill()
-        await promote(call, b1)
+        await pair.promote(b1)
         await b0.start()
         assert role_of(b0) == ("slave", 2)
         for member in (b0, b1):
@@ -145,13 +111,9 @@ async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
                 nursery.start_soon((b0, b1, b2)[number].start)
                 await trio.sleep(3)
         await trio.sleep(3 * PERIOD)
-        assert [role_of(one) for one in (b0, b1, b2)] == [
-            ("slave", 3),
-            ("async-master", 0),
-            ("slave", 2),
-        ]
-        await each_has_its_own(cluster, b0, b1, b2)
-        assert [await problems(call, one) for one in (b0, b1, b2)] == [[], [], []]
+        assert roles(b0, b1, b2) == [("slave", 3), ("async-master", 0), ("slave", 2)]
+        await each_has_its_own(pair, b0, b1, b2)
+        assert [await pair.problems(one) for one in (b0, b1, b2)] == [[], [], []]
         await b0.kill()
         await b0.start()
         assert role_of(b0) == ("slave", 3), "it is kept"
@@ -159,47 +121,46 @@ async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
 
 async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns_with_it() -> None:
     """b0 and b1 change places, so b0 has 1; then b1 starts with its settings, while b2 is master."""
-    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
-        b0, b1, b2 = await settled(cluster, call)
-        header = HandOverRequestHeader(1, False)
-        accepted(await call.pool.call(b0.broker.address, header, timeout=30))
+    async with pair_of(2) as pair:
+        b0, b1, b2 = await settled(pair)
+        accepted(await pair.hand_over(1))
         assert role_of(b0) == ("slave", 1)
-        await level(b0, b1, b2)
-        await lose_role(b1)
-        await promote(call, b2)
+        await pair.level(b0, b1, b2)
+        await b1.kill()
+        forget_role(b1)
+        await pair.promote(b2)
         await b1.start()
         await trio.sleep(3 * PERIOD)
-        assert [role_of(one) for one in (b0, b1, b2)] == [
-            ("slave", 3),
-            ("slave", 1),
-            ("async-master", 0),
-        ]
-        await each_has_its_own(cluster, b0, b1, b2)
+        assert roles(b0, b1, b2) == [("slave", 3), ("slave", 1), ("async-master", 0)]
+        await each_has_its_own(pair, b0, b1, b2)
 
 
 async def test_two_given_ids_that_are_one_become_two() -> None:
     """An operator has given both, or two masters have."""
-    async with EmbeddedCluster(slaves=3) as cluster, caller_of(cluster) as call:
-        b0, *slaves = cluster.members
-        await trio.sleep(2)
+    async with pair_of(3) as pair:
+        b0, *slaves = pair.members
         for slave in slaves[:2]:
-            accepted(await call.change_role(slave.broker.address, "slave", 7))
+            await pair.change(slave, "slave", 7)
         await trio.sleep(3 * PERIOD)
-        await store(call, b0, b"one")
-        await each_has_its_own(cluster, b0, *slaves)
+        await pair.send("one", at=b0)
+        await each_has_its_own(pair, b0, *slaves)
 
 
-async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it() -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        slave = cluster.slaves[0]
-        accepted(await call.change_role(slave.broker.address, "slave", 7))
-        await another_slave(cluster, 1, "10.0.0.24").start()
-        await another_slave(cluster, 7).start()
+async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    period = 6 * PERIOD
+    monkeypatch.setattr(shared_id, "CHANGE_PERIOD", period)
+    async with pair_of() as pair:
+        slave = pair.second
+        await pair.change(slave, "slave", 7)
+        await another_slave(pair, 1, "10.0.0.24").start()
+        await another_slave(pair, 7).start()
         await trio.sleep(2 * PERIOD)
         (_, changed) = role_of(slave)
         assert changed not in (0, 1, 7)
-        await another_slave(cluster, changed, "10.0.0.23").start()
-        await trio.sleep(CHANGE_PERIOD - 3 * PERIOD)
+        await another_slave(pair, changed, "10.0.0.23").start()
+        await trio.sleep(period - 3 * PERIOD)
         assert role_of(slave) == ("slave", changed)
         await trio.sleep(4 * PERIOD)
         assert role_of(slave)[1] not in (0, 1, 7, changed)
@@ -210,13 +171,13 @@ async def test_given_id_stays_with_its_problem_at_a_master_that_gives_no_ids(
 ) -> None:
     """Apache's master does not know the request."""
     monkeypatch.delattr(RoleProcessor, "claim_slave_id")
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        slave = cluster.slaves[0]
-        accepted(await call.change_role(slave.broker.address, "slave", 7))
-        await another_slave(cluster, 7).start()
+    async with pair_of() as pair:
+        slave = pair.second
+        await pair.change(slave, "slave", 7)
+        await another_slave(pair, 7).start()
         await trio.sleep(2 * PERIOD)
         assert role_of(slave) == ("slave", 7)
-        [problem] = await problems(call, slave)
+        [problem] = await pair.problems(slave)
         assert problem.endswith("this one asks its master for another id")
         assert "too, and the master gives no other" in caplog.text
 
@@ -224,37 +185,36 @@ async def test_given_id_stays_with_its_problem_at_a_master_that_gives_no_ids(
 async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        first, second = cluster.slaves[0], another_slave(cluster, 1)
+    async with pair_of() as pair:
+        first, second = pair.second, another_slave(pair, 1)
         await second.start()
         await trio.sleep(PERIOD / 3)
-        [problem] = await problems(
-            call, second
-        )  # Though it registers twice before the first one does.
+        # Though it registers twice before the first one does.
+        [problem] = await pair.problems(second)
         assert first.broker.address in problem
         await trio.sleep(2 * PERIOD)
         for one, other in ((first, second), (second, first)):
             assert role_of(one) == ("slave", 1)
-            [problem] = await problems(call, one)
+            [problem] = await pair.problems(one)
             assert problem.startswith(f"{other.broker.address} has the id 1 of this broker too")
             assert "--id" in problem
             assert f"the id 1 of broker-a was that of {other.broker.address}" in caplog.text
-        await second.stop()
-        second.config = attrs.evolve(second.config, broker_id=2)
-        await second.start()
+        await restart_with(second, broker_id=2)
         await trio.sleep(3 * PERIOD)
-        await each_has_its_own(cluster, cluster.master, first, second)
-        assert not await problems(call, first)
+        await each_has_its_own(pair, pair.first, first, second)
+        assert not await pair.problems(first)
 
 
 async def test_given_id_is_not_changed_because_of_the_brokers_own_former_address() -> None:
     """The same broker has moved, and its former connection seems to stand."""
-    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
-        slave = cluster.slaves[0]
-        accepted(await call.change_role(slave.broker.address, "slave", 7))
+    async with pair_of() as pair:
+        slave = pair.second
+        await pair.change(slave, "slave", 7)
         await trio.sleep(PERIOD)
-        cluster.silence(slave)
-        moved = Member(cluster, attrs.evolve(slave.config, listen="10.0.0.33:10911"), "10.0.0.33")
+        pair.cluster.silence(slave)
+        moved = Member(
+            pair.cluster, attrs.evolve(slave.config, listen="10.0.0.33:10911"), "10.0.0.33"
+        )
         moved.disk = slave.disk
         await slave.stop()
         await moved.start()

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.synchronous import OTHER_HOST, SLAVE_HOST, SYNC_FLUSH, after, synchronous
+from tests.cluster.synchronous import OTHER_HOST, SLAVE_HOST, SYNC_FLUSH, after, held, synchronous
 from tests.support.caller import SUBSCRIPTION, SUSPEND, bodies
 from tests.support.held_disk import HeldDisk
 
@@ -27,13 +27,13 @@ OK = ResponseCode.SUCCESS
 async def test_the_answer_comes_when_the_slave_has_it() -> None:
     async with synchronous() as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)  # There and back.
-        assert await pair.send() == (OK, 1.0)
+        assert await pair.timed() == (OK, 1.0)
 
 
 async def test_an_asynchronous_master_answers_at_once() -> None:
     async with synchronous(role="async-master") as pair:
-        pair.part()
-        assert await pair.send() == (OK, 0.0)
+        pair.part_slave()
+        assert await pair.timed() == (OK, 0.0)
 
 
 async def test_without_a_slave_the_answer_is_there_at_once() -> None:
@@ -49,34 +49,31 @@ async def test_without_a_slave_the_answer_is_there_at_once() -> None:
         assert 3.0 <= trio.current_time() - began < 4.0  # slave_timeout, and a flush
 
 
-async def test_send_waits_three_seconds_for_a_silent_slave() -> None:
-    async with synchronous() as pair:
-        pair.part()
-        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+@pytest.mark.parametrize(("settings", "seconds"), [({}, 3.0), ({"slave_timeout": 0.25}, 0.25)])
+async def test_send_waits_for_a_silent_slave_as_long_as_configured(
+    settings: dict[str, Any], seconds: float
+) -> None:
+    async with synchronous(**settings) as pair:
+        pair.part_slave()
+        assert await pair.timed() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, seconds)
         assert len(bodies(await pair.caller.pull(pair.addr, 0))) == 2
-
-
-async def test_the_time_to_wait_can_be_set() -> None:
-    async with synchronous(slave_timeout=0.25) as pair:
-        pair.part()
-        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 0.25)
 
 
 async def test_a_slave_too_far_behind_is_not_waited_for() -> None:
     async with synchronous(ha_slave_fallbehind_max=1000) as pair:
-        pair.part()
-        assert await pair.send(bytes(500)) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
-        assert await pair.send(bytes(500)) == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
+        pair.part_slave()
+        assert await pair.timed(bytes(500)) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        assert await pair.timed(bytes(500)) == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
         pair.network.heal()
-        await pair.wait_level()
-        assert await pair.send() == (OK, 0.0)
+        await pair.reported()
+        assert await pair.timed() == (OK, 0.0)
 
 
 async def test_a_slave_that_was_dropped_is_not_waited_for() -> None:
     async with synchronous() as pair:
-        pair.part()
+        pair.part_slave()
         await trio.sleep(21)
-        assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
+        assert await pair.timed() == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
 
 
 # --- several slaves ----------------------------------------------------------------------------
@@ -84,9 +81,9 @@ async def test_a_slave_that_was_dropped_is_not_waited_for() -> None:
 
 async def test_one_of_two_slaves_may_be_paused() -> None:
     async with synchronous(slaves=2) as pair:
-        pair.part(OTHER_HOST)
+        pair.part_slave(OTHER_HOST)
         for _ in range(5):
-            assert await pair.send() == (OK, 0.0)
+            assert await pair.timed() == (OK, 0.0)
             await trio.sleep(5)
 
 
@@ -94,16 +91,16 @@ async def test_two_slaves_can_be_required() -> None:
     async with synchronous(slaves=2, in_sync_slaves=2) as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.1)
         pair.network.delay(MASTER_HOST, OTHER_HOST, 0.7)
-        assert await pair.send() == (OK, 1.4)
-        pair.part(OTHER_HOST)
-        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        assert await pair.timed() == (OK, 1.4)
+        pair.part_slave(OTHER_HOST)
+        assert await pair.timed() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
 
 
 async def test_one_slave_is_too_few_where_two_are_required() -> None:
     async with synchronous(slaves=2, in_sync_slaves=2) as pair:
         await pair.cluster.slaves[1].kill()
         await trio.sleep(0.1)
-        assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
+        assert await pair.timed() == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
 
 
 # --- a slave that comes and goes ---------------------------------------------------------------
@@ -118,20 +115,20 @@ async def test_a_slave_that_drops_during_the_wait_may_come_back(
     nursery: trio.Nursery, healed_after: float, expected: tuple[int, float]
 ) -> None:
     async with synchronous() as pair:
-        pair.part()
+        pair.part_slave()
         nursery.start_soon(after, 0.2, pair.network.cut, MASTER_HOST, SLAVE_HOST)
         nursery.start_soon(after, healed_after, pair.network.heal)
-        assert await pair.send() == expected
+        assert await pair.timed() == expected
 
 
 async def test_what_a_slave_had_does_not_count_after_it_left(nursery: trio.Nursery) -> None:
     """The second slave is no further than before; the first one's number is not left behind."""
     async with synchronous(slaves=2) as pair:
-        pair.part(OTHER_HOST)
-        assert await pair.send() == (OK, 0.0)
-        await pair.cluster.slaves[0].kill()
+        pair.part_slave(OTHER_HOST)
+        assert await pair.timed() == (OK, 0.0)
+        await pair.second.kill()
         await trio.sleep(0.1)
-        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        assert await pair.timed() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
 
 
 # --- disk and slaves ---------------------------------------------------------------------------
@@ -152,61 +149,56 @@ async def test_disk_and_slaves_are_waited_for_at_the_same_time(
     nursery: trio.Nursery, flush_seconds: float, slave_seconds: float, expected: tuple[int, float]
 ) -> None:
     async with synchronous(store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
-        disk = pair.cluster.master.disk
-        assert isinstance(disk, HeldDisk)
+        disk = held(pair.first)
         if flush_seconds:
             disk.hold()
             nursery.start_soon(after, flush_seconds, disk.release)
         if slave_seconds:
-            pair.part()
+            pair.part_slave()
             nursery.start_soon(after, slave_seconds, pair.network.heal)
-        assert await pair.send() == expected
+        assert await pair.timed() == expected
         disk.release()
 
 
 async def test_without_slaves_the_flush_is_waited_for(nursery: trio.Nursery) -> None:
     async with synchronous(slaves=0, store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
-        disk = pair.cluster.master.disk
-        assert isinstance(disk, HeldDisk)
+        disk = held(pair.first)
         disk.hold()
         nursery.start_soon(after, 1.5, disk.release)
-        assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 1.5)
+        assert await pair.timed() == (ResponseCode.SLAVE_NOT_AVAILABLE, 1.5)
 
 
 async def test_memory_of_the_slave_is_enough_by_default() -> None:
     async with synchronous(make_disk=HeldDisk) as pair:
-        disk = pair.cluster.slaves[0].disk
-        assert isinstance(disk, HeldDisk)
+        disk = held(pair.second)
         disk.hold()
-        assert await pair.send() == (OK, 0.0)
+        assert await pair.timed() == (OK, 0.0)
         disk.release()
 
 
 async def test_disk_of_the_slave_can_be_asked_for(nursery: trio.Nursery) -> None:
     async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
-        slave = pair.cluster.slaves[0]
-        assert isinstance(slave.disk, HeldDisk)
-        assert await pair.send() == (OK, 0.0)
-        slave.disk.hold()
-        nursery.start_soon(after, 2.0, slave.disk.release)
-        assert await pair.send() == (OK, 2.0)
+        slave, disk = pair.second, held(pair.second)
+        assert await pair.timed() == (OK, 0.0)
+        disk.hold()
+        nursery.start_soon(after, 2.0, disk.release)
+        assert await pair.timed() == (OK, 2.0)
         store = slave.broker.store
         assert store.flushed.value == store.max_physical_offset
 
 
 async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more() -> None:
     async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
-        slave = pair.cluster.slaves[0]
-        assert isinstance(slave.disk, HeldDisk)
-        slave.disk.hold()
-        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        slave, disk = pair.second, held(pair.second)
+        disk.hold()
+        assert await pair.timed() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
         await trio.sleep(60)
-        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
-        master = pair.cluster.master.broker
+        assert await pair.timed() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        master = pair.master
         assert slave.broker.store.max_physical_offset == master.store.max_physical_offset
         assert master.ha_service.accepted.value == 1
-        slave.disk.release()
-        assert await pair.send() == (OK, 0.0)
+        disk.release()
+        assert await pair.timed() == (OK, 0.0)
 
 
 # --- how a send is answered --------------------------------------------------------------------
@@ -214,8 +206,8 @@ async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more() -> None
 
 async def test_send_with_wait_false_is_answered_before_the_slave_has_it() -> None:
     async with synchronous() as pair:
-        pair.part()
-        assert await pair.send(properties="WAIT\x01false") == (OK, 0.0)
+        pair.part_slave()
+        assert await pair.timed(properties="WAIT\x01false") == (OK, 0.0)
 
 
 async def test_a_oneway_send_is_stored_and_not_answered() -> None:
@@ -225,7 +217,7 @@ async def test_a_oneway_send_is_stored_and_not_answered() -> None:
         channel.send_oneway(header, b"unheard")
         await trio.sleep(1)
         assert bodies(await pair.caller.pull(pair.addr, 0)) == [b"first", b"unheard"]
-        assert pair.cluster.master.broker.statistics().waiting_answers == 0
+        assert pair.master.statistics().waiting_answers == 0
         assert channel.statistics().late_answer_count == 0
 
 
@@ -233,8 +225,8 @@ async def test_a_batch_waits_as_one() -> None:
     async with synchronous() as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
         body = encode_batch([(0, b"%d" % number, b"") for number in range(10)])
-        assert await pair.send(body, batch=True) == (OK, 0.5)
-        assert pair.cluster.master.broker.statistics().waits.answered[OK] == 2
+        assert await pair.timed(body, batch=True) == (OK, 0.5)
+        assert pair.master.statistics().waits.answered[OK] == 2
 
 
 async def test_sends_in_flight_are_released_in_order_and_in_one_write(
@@ -261,7 +253,7 @@ async def test_sends_in_flight_are_released_in_order_and_in_one_write(
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 1.0)
         await transport.send_all(b"".join(frames))
         await trio.sleep(1.9)
-        assert pair.cluster.master.broker.statistics().waiting_answers == 64
+        assert pair.master.statistics().waiting_answers == 64
         assert writes == []
         await trio.sleep(0.2)
         (only,) = writes
@@ -276,10 +268,10 @@ async def test_sends_in_flight_are_released_in_order_and_in_one_write(
 async def test_brokers_report_what_the_last_send_waited_for() -> None:
     async with synchronous() as pair:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
-        await pair.send()
-        pair.part()
-        await pair.send()
-        numbers = pair.cluster.master.broker.statistics()
+        await pair.timed()
+        pair.part_slave()
+        await pair.timed()
+        numbers = pair.master.statistics()
         assert numbers.waits.answered[OK] == 2
         assert numbers.waits.answered[ResponseCode.FLUSH_SLAVE_TIMEOUT] == 1
         last = numbers.waits.last_wait

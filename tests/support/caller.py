@@ -19,7 +19,7 @@ from rocketrio_protocol.commands.offset import (
 )
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
-from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo, OwnStatus
 from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 
@@ -102,17 +102,24 @@ class Caller:
         header = ChangeBrokerRoleRequestHeader(role, broker_id, accept_loss)
         return await self.pool.call(addr, header, timeout=90.0)
 
+    async def status(self, addr: str) -> HARuntimeInfo:
+        answer = accepted(await self.pool.call(addr, GetBrokerHAStatusRequestHeader()))
+        return HARuntimeInfo.from_json(answer.body)
+
+    async def own_status(self, addr: str) -> OwnStatus:
+        """Return what a broker says of itself, and not of its connections."""
+        own = (await self.status(addr)).rocketrio
+        assert own is not None
+        return own
+
     async def problems(self, addr: str) -> list[str]:
         """Return what a broker's status says is wrong."""
-        answer = await self.pool.call(addr, GetBrokerHAStatusRequestHeader())
-        own = HARuntimeInfo.from_json(answer.body).rocketrio
-        assert own is not None
-        return own.problems
+        return (await self.own_status(addr)).problems
 
-    async def read(self, addr: str, *, topic: str = "orders") -> list[bytes]:
-        """Return the body of every message in the topic's first queue."""
+    async def read(self, addr: str, *, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+        """Return the body of every message in a queue of the topic, by default its first one."""
         found: list[bytes] = []
-        while batch := bodies(await self.pull(addr, len(found), topic=topic)):
+        while batch := bodies(await self.pull(addr, len(found), topic=topic, queue_id=queue_id)):
             found += batch
         return found
 
