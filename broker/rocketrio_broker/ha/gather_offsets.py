@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, CALL_TIMEOUT, PeerCaller, Peers, ask
+from rocketrio_broker.ha.survey import no_answer
 from rocketrio_broker.offsets.delayed import DelayOffsets
 from rocketrio_broker.offsets.manager import LEDGER_KEYS, ConsumerOffsetManager
 from rocketrio_broker.offsets.table import QueueEnd
@@ -40,7 +41,7 @@ from rocketrio_protocol.commands.admin import (
     GetAllSubscriptionGroupConfigRequestHeader,
     GetAllTopicConfigRequestHeader,
 )
-from rocketrio_protocol.errors import Error, NotReachableError
+from rocketrio_protocol.errors import Error
 
 Answer = TypeVar("Answer")
 
@@ -218,7 +219,7 @@ class _Gathering:
         unreachable ones.
         """
         unreachable = self.result.unreachable
-        unreachable[addr] = NotReachableError("No answer in time", broker_addr=addr)
+        unreachable[addr] = no_answer(addr)
         while True:
             try:
                 answer = await asking(addr)

@@ -30,10 +30,11 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.peers import no_ha_addr
 from rocketrio_broker.ha.survey import FRESH_FOR, PeerView, Survey
 from rocketrio_broker.ha.torn_end import PeerLog
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import AccessRefusedError, BrokerError, Error, RemoteProtocolError
+from rocketrio_protocol.errors import AccessRefusedError, BrokerError, Error
 from rocketrio_protocol.ha.exchange import Epoch, Welcome
 
 
@@ -168,9 +169,7 @@ def unasked(found: Survey) -> dict[str, Error]:
     for addr in sorted(found.expected):
         view = found.views.get(addr, PeerView(addr))
         if view.log is None and not view.is_given_away(found.broker_name):
-            problems[addr] = view.problem or RemoteProtocolError(
-                "The broker does not report where it serves its log", broker_addr=addr
-            )
+            problems[addr] = view.problem or no_ha_addr(addr)
     return problems
 
 

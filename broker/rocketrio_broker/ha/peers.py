@@ -107,10 +107,15 @@ class Identity:
     def required_ha_addr(self, addr: str) -> str:
         """Return where the broker at `addr` serves its log. Raises RemoteProtocolError if it does not report that."""
         if self.ha_addr is None:
-            raise RemoteProtocolError(
-                "The broker does not report where it serves its log", broker_addr=addr
-            )
+            raise no_ha_addr(addr)
         return self.ha_addr
+
+
+def no_ha_addr(addr: str) -> RemoteProtocolError:
+    """Return the problem of a broker of which it is not known where it serves its log."""
+    return RemoteProtocolError(
+        "The broker does not report where it serves its log", broker_addr=addr
+    )
 
 
 async def ask_identity(question: PeerCaller, addr: str) -> Identity:

@@ -140,13 +140,7 @@ class SendMessageProcessor:
         else:
             header = request.header(SendMessageRequestHeaderV2)
         broker = self._config.broker
-        # Asked before anything is stored: a producer sends again what was
-        # refused as busy, and it would be stored twice.
-        if self._waiting.is_full:
-            raise RefusedError(
-                ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]{len(self._waiting)} messages wait for disk or slaves already, try later",
-            )
+        self._waiting.check_room()  # First: what is stored and refused as busy would be stored twice.
         topic = self._topics.topic_config_table.get(header.topic)
         if topic is None or header.topic in NOT_SENDABLE_TOPICS or topic.order:
             topic = self._checked_topic(header, topic, broker)

@@ -90,11 +90,7 @@ class SendBackProcessor:
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Store the message again; the answer is sent here, or once the message is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
-        if self._broker.waiting_answers.is_full:
-            raise RefusedError(
-                ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]{len(self._broker.waiting_answers)} messages wait for disk or slaves already, try later",
-            )
+        self._broker.waiting_answers.check_room()
         group = self._checked_group(header.group)
         if group.retry_queue_nums <= 0:
             return request.response()  # A group without a retry topic drops what it cannot handle.

@@ -25,6 +25,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.store.put_times import PutTimes
 from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode
@@ -233,10 +234,13 @@ class WaitingAnswers:
         """Whether puts wait for anything here."""
         return self._waits_for_flush or self._slaves.is_required
 
-    @property
-    def is_full(self) -> bool:
-        """Whether sends must be refused, before they are stored."""
-        return self._waiting_count >= self._limit
+    def check_room(self) -> None:
+        """Refuse a send, before it is stored: a producer sends again what was refused as busy."""
+        if self._waiting_count >= self._limit:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]{len(self)} messages wait for disk or slaves already, try later",
+            )
 
     def statistics(self) -> WaitingStatistics:
         """Return how many answers wait, and how the others were answered."""

@@ -9,6 +9,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from rocketrio_broker.processors.answers import SendAnswers
+from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.store.put_times import PutTimes
 from rocketrio_broker.waiting.answers import WaitingAnswers
@@ -343,9 +344,11 @@ async def test_change_of_role_answers_every_waiting_send_with_its_state(
 async def test_line_has_a_limit() -> None:
     lines = Lines(limit=2)
     lines.add(1, 150)
-    assert not lines.waiting.is_full
+    lines.waiting.check_room()
     lines.add(2, 151)
-    assert lines.waiting.is_full
+    with pytest.raises(RefusedError, match="2 messages wait for disk or slaves already") as refused:
+        lines.waiting.check_room()
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
 
 
 def test_answer_that_need_not_wait_enters_no_line() -> None:
