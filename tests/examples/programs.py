@@ -2,14 +2,17 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import attrs
 import trio
+from tests.support.commands import bash
+from tests.support.processes import Process
+from tests.support.waiting import eventually
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -44,73 +47,50 @@ async def shell(cluster: EmbeddedCluster, line: str, *, limit: float) -> str:
     variables.pop("PYSPARK_PYTHON", None)
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
     with trio.fail_after(limit):
-        done = await trio.run_process(
-            ["bash", "-o", "pipefail", "-c", line],
-            cwd=EXAMPLES.parent,
-            env=variables,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    return done.stdout.decode()
+        done = await bash(f"cd {EXAMPLES.parent}; set -o pipefail; {line}", variables)
+    assert done.code == 0, done.err[-3000:]
+    return done.out
 
 
+@attrs.define
 class Program:
-    """A running example, and what it has said so far."""
+    """A running example."""
 
-    def __init__(self, process: trio.Process) -> None:
-        self.process = process
-        self.said = ""
-        self.has_ended = False
-        self._news = trio.Event()
+    process: Process
+    said: str = ""
+    """What it had printed when it was last listened to."""
 
     @property
     def returncode(self) -> int | None:
         return self.process.returncode
 
-    async def listen(self) -> None:
-        assert self.process.stdout is not None
-        async for chunk in self.process.stdout:
-            self.said += chunk.decode()
-            self._hear()
-        self.has_ended = True
-        self._hear()
-
-    def _hear(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+    def has_ended(self) -> bool:
+        """Listen to what it has printed so far; return whether that is all."""
+        is_running = self.process.is_running
+        self.said = self.process.log.read_text()
+        return not is_running
 
     async def has_said(self, words: str) -> None:
-        with trio.move_on_after(TIME_LIMIT):
-            while words not in self.said and not self.has_ended:
-                await self._news.wait()
+        """Wait until it has printed these words; fails if it ends without."""
+        await eventually(lambda: self.has_ended() or words in self.said, TIME_LIMIT)
         assert words in self.said, self.said
 
     async def ended(self) -> None:
-        with trio.move_on_after(TIME_LIMIT):
-            while not self.has_ended:
-                await self._news.wait()
-        assert self.has_ended, self.said
+        """Wait for its end."""
+        await eventually(self.has_ended, TIME_LIMIT)
 
 
 @asynccontextmanager
 async def started(cluster: EmbeddedCluster, name: str, *arguments: str) -> AsyncGenerator[Program]:
-    """Runs as long as the block does, then gets a Ctrl-C unless it has ended."""
-    async with trio.open_nursery() as nursery:
-        process = await nursery.start(
-            partial(
-                trio.run_process,
-                [sys.executable, str(EXAMPLES / name), *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=environment(cluster),
-                check=False,
-            )
-        )
+    """Run an example as long as the block, then give it a Ctrl-C unless it has ended."""
+    argv = [sys.executable, EXAMPLES / name, *arguments]
+    with TemporaryDirectory() as folder:
+        process = Process.start(name, argv, log=Path(folder, "log"), env=environment(cluster))
         program = Program(process)
-        nursery.start_soon(program.listen)
-        yield program
-        if not program.has_ended:
-            process.send_signal(signal.SIGINT)
-        await program.ended()
+        try:
+            yield program
+            if process.is_running:
+                os.kill(process.pid, signal.SIGINT)
+            await program.ended()
+        finally:
+            process.kill()

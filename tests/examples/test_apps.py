@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -158,6 +159,12 @@ async def test_payment_that_is_still_under_way_is_not_taken_for_one_that_never_w
     assert set(answers) == {TransactionState.UNKNOWN}
 
 
+def rows_of(database: str, query: str) -> list[tuple[Any, ...]]:
+    """Return what a query finds in a database that a program writes."""
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query).fetchall()
+
+
 async def test_ledger_applies_the_entries_of_an_account_in_order(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
@@ -171,22 +178,13 @@ async def test_ledger_applies_the_entries_of_an_account_in_order(
             await run(cluster, ledger, "post", "20")
             await other.has_said("keeping ")
             everything = 100 + 200
-            await eventually(lambda: applied(database) >= everything, 30)
+            # Entries of all queues: their offsets have no gaps.
+            applied = "SELECT sum(next) FROM applied"
+            await eventually(lambda: rows_of(database, applied)[0][0] >= everything, 30)
     assert keeper.returncode == other.returncode == 0, keeper.said + other.said
     names = ("ada", "bea", "cleo", "dora", "eve")
-    assert balances(database) == dict.fromkeys(names, 0)
-
-
-def balances(database: str) -> dict[str, int]:
-    with closing(sqlite3.connect(database)) as connection:
-        return dict(connection.execute("SELECT name, cents FROM accounts"))
-
-
-def applied(database: str) -> int:
-    """Entries of all queues: their offsets have no gaps."""
-    with closing(sqlite3.connect(database)) as connection:
-        (count,) = connection.execute("SELECT sum(next) FROM applied").fetchone()
-    return int(count)
+    balances = dict(rows_of(database, "SELECT name, cents FROM accounts"))
+    assert balances == dict.fromkeys(names, 0)
 
 
 async def test_every_cache_forgets_what_changed(cluster: EmbeddedCluster, tmp_path: Path) -> None:

@@ -1,25 +1,16 @@
 """Every example of the client, run as a user would run it."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 import trio
+from tests.examples.programs import run
 from tests.support.waiting import HANGS
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-async def run(cluster: EmbeddedCluster, name: str, *arguments: str) -> str:
-    done = await trio.run_process(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        capture_stdout=True,
-        env={**os.environ, "NAMESRV_ADDR": ";".join(cluster.name_servers)},
-    )
-    return done.stdout.decode()
 
 
 @pytest.mark.real
