@@ -5,35 +5,21 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from tests.client.cli.given_options import command, given, options_of, run
 
 from rocketrio import Credentials
 from rocketrio.cli import main
-from rocketrio.cli.cluster_options import client_options
 from rocketrio.cluster.account import given_credentials
-from rocketrio.connect import ClientOptions
 
 SECRET = "marker-of-a-secret"
-given: list[ClientOptions] = []
-
-
-@click.command()
-@client_options
-def command(client: ClientOptions, verbose: int) -> None:
-    given.append(client)
 
 
 def account_of(*arguments: str, **environ: str) -> Credentials | None:
-    done = run(*arguments, **environ)
-    assert done.exit_code == 0, done.output
-    found = given_credentials(given.pop().get("credentials"), environ)
+    found = given_credentials(options_of(*arguments, **environ).get("credentials"), environ)
     account = found() if callable(found) else found
     assert account is None or isinstance(account, Credentials)
     return account
-
-
-def run(*arguments: str, **environ: str) -> Result:
-    return CliRunner().invoke(command, arguments, env=environ)
 
 
 def tools_yml(folder: Path, mode: int = 0o600) -> Path:
@@ -57,8 +43,7 @@ def test_account_comes_from_option_then_environment(tmp_path: Path) -> None:
 
 def test_file_is_read_again_while_a_command_runs(tmp_path: Path) -> None:
     path = tools_yml(tmp_path)
-    assert run("--credentials-file", str(path)).exit_code == 0
-    provider = given.pop()["credentials"]
+    provider = options_of("--credentials-file", path)["credentials"]
     assert callable(provider)
     path.write_text("accessKey: another\nsecretKey: new\n")
     assert provider() == Credentials("another", "new")

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-import trio
 from click.testing import CliRunner
-from tests.support.commands import LIMIT, in_cluster
+from tests.support.commands import commands
 
 from rocketrio.cli import main
-from rocketrio_broker.embedded import EmbeddedCluster
 
 NOBODY = "127.0.0.1:1"
 
@@ -17,42 +15,40 @@ NOBODY = "127.0.0.1:1"
 @pytest.mark.slow
 async def test_export_is_changed_shown_and_applied(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
-    with trio.fail_after(LIMIT):
-        async with EmbeddedCluster(network="loopback") as cluster:
-            run = in_cluster(cluster)
-            assert (await run("topic", "create", "orders", "--queues", "2")).code == 0
-            done = await run("export", str(folder))
-            assert (done.code, done.out) == (0, ""), done
-            assert sorted(path.name for path in folder.iterdir()) == [
-                "groups.toml", "kv.toml", "settings.toml", "topics.toml",
-            ]  # fmt: skip
-            done = await run("apply", str(folder), "--prune")
-            assert (done.code, done.out) == (0, "nothing differs\n"), done
+    async with commands() as (_, run):
+        assert (await run("topic", "create", "orders", "--queues", "2")).code == 0
+        done = await run("export", str(folder))
+        assert (done.code, done.out) == (0, ""), done
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "groups.toml", "kv.toml", "settings.toml", "topics.toml",
+        ]  # fmt: skip
+        done = await run("apply", str(folder), "--prune")
+        assert (done.code, done.out) == (0, "nothing differs\n"), done
 
-            file = folder / "topics.toml"
-            file.write_text(file.read_text().replace("readQueueNums = 2", "readQueueNums = 4"))
-            done = await run("apply", str(file), "--dry-run", "--json")
-            [shown] = done.json
-            assert (done.code, shown["changes"]) == (
-                0,
-                [
-                    {
-                        "kind": "topics", "name": "orders", "at": "broker-a",
-                        "change": "readQueueNums", "before": 2, "after": 4,
-                        "is_done": False, "problem": None,
-                    }
-                ],
-            )  # fmt: skip
-            assert (await run("topic", "create", "orders", "--queues", "3")).code == 0
-            done = await run("apply", str(file), "--plan", shown["plan"])
-            assert done.code == 4, done
-            assert "nothing was changed" in done.err
-            done = await run("apply", str(file))
-            assert (done.code, "changes are done" in done.out) == (0, True), done
-            done = await run("apply", "-", stdin=b"[[topics]]\nname='t'\nbrokers=['broker-x']")
-            assert (done.code, "broker-x is not registered" in done.err) == (3, True), done
-            done = await run("apply", "-", stdin=b"[[topics]]\nname='TBW102'")
-            assert (done.code, "belongs to RocketMQ itself" in done.err) == (2, True), done
+        file = folder / "topics.toml"
+        file.write_text(file.read_text().replace("readQueueNums = 2", "readQueueNums = 4"))
+        done = await run("apply", str(file), "--dry-run", "--json")
+        [shown] = done.json
+        assert (done.code, shown["changes"]) == (
+            0,
+            [
+                {
+                    "kind": "topics", "name": "orders", "at": "broker-a",
+                    "change": "readQueueNums", "before": 2, "after": 4,
+                    "is_done": False, "problem": None,
+                }
+            ],
+        )  # fmt: skip
+        assert (await run("topic", "create", "orders", "--queues", "3")).code == 0
+        done = await run("apply", str(file), "--plan", shown["plan"])
+        assert done.code == 4, done
+        assert "nothing was changed" in done.err
+        done = await run("apply", str(file))
+        assert (done.code, "changes are done" in done.out) == (0, True), done
+        done = await run("apply", "-", stdin=b"[[topics]]\nname='t'\nbrokers=['broker-x']")
+        assert (done.code, "broker-x is not registered" in done.err) == (3, True), done
+        done = await run("apply", "-", stdin=b"[[topics]]\nname='TBW102'")
+        assert (done.code, "belongs to RocketMQ itself" in done.err) == (2, True), done
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 
 import attrs
-from rich.console import Console
+from tests.client.cli.drawings import drawn
 from tests.client.cli.rows import MASTER, SLAVE
 
 from rocketrio.admin.cluster_status import NO_WRITES, BrokerStatus
@@ -13,10 +13,8 @@ from rocketrio_protocol.ha.status import LastWait
 
 
 def shown(*statuses: BrokerStatus, width: int = 240) -> list[str]:
-    console = Console(width=width, highlight=False)
-    with console.capture() as capture:
-        console.print(status_table(statuses))
-    return [line.rstrip() for line in capture.get().splitlines()]
+    """Draw the table of these brokers."""
+    return drawn(status_table(statuses), width)
 
 
 def test_a_copy_shows_its_progress() -> None:

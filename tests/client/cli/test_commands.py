@@ -1,15 +1,22 @@
 """The command `rocketrio` as scripts use it: names, fields, exit codes."""
 
 import json
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 import trio
 from click.testing import CliRunner
-from tests.support.commands import LIMIT, ROCKETRIO, Done, Run, in_cluster, rocketrio
+from tests.support.commands import (
+    LIMIT,
+    Done,
+    Run,
+    begin,
+    commands,
+    in_cluster,
+    interrupted,
+    printed,
+    rocketrio,
+)
 from tests.support.waiting import eventually
 
 from rocketrio import Message, MessageQueue, open_producer
@@ -22,15 +29,13 @@ from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 
 @pytest.mark.real
 async def test_round_trip_by_commands() -> None:
-    async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
-        run = in_cluster(cluster)
-        with trio.fail_after(LIMIT):
-            await _topics(run)
-            await _messages(run)
-            await _resets(run)
-            await _groups(run)
-            await _cluster(run, cluster)
-            await _deletion(run)
+    async with commands(slaves=1) as (cluster, run):
+        await _topics(run)
+        await _messages(run)
+        await _resets(run)
+        await _groups(run)
+        await _cluster(run, cluster)
+        await _deletion(run)
 
 
 async def _topics(run: Run) -> None:
@@ -228,40 +233,32 @@ async def test_a_topic_that_may_not_be_read_is_not_taken_for_consumed() -> None:
 
 @pytest.mark.real
 async def test_attributes_of_a_topic_are_given_shown_and_taken_away() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        run = in_cluster(cluster)
-        with trio.fail_after(LIMIT):
-            done: Done = await run("topic", "create", "fifo", "--attribute", "message.type=FIFO")
-            assert done.out == "fifo on broker-a: 4 queues, message.type=FIFO\n"
-            done = await run("topic", "show", "fifo")
-            assert done.out.splitlines()[0].endswith("; 4 queues, message.type=FIFO")
-            done = await run("topic", "create", "fifo", "--attribute", "message.type=", "--json")
-            assert done.json[0]["brokers"][0]["attributes"] == {}
-            done = await run("topic", "create", "fifo", "--attribute", "odd=1")
-            assert (done.code, "known: message.type" in done.err) == (1, True)
+    async with commands() as (_, run):
+        done: Done = await run("topic", "create", "fifo", "--attribute", "message.type=FIFO")
+        assert done.out == "fifo on broker-a: 4 queues, message.type=FIFO\n"
+        done = await run("topic", "show", "fifo")
+        assert done.out.splitlines()[0].endswith("; 4 queues, message.type=FIFO")
+        done = await run("topic", "create", "fifo", "--attribute", "message.type=", "--json")
+        assert done.json[0]["brokers"][0]["attributes"] == {}
+        done = await run("topic", "create", "fifo", "--attribute", "odd=1")
+        assert (done.code, "known: message.type" in done.err) == (1, True)
 
 
 @pytest.mark.real
 async def test_messages_that_are_not_stored_fail_the_command() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        run = in_cluster(cluster)
-        with trio.fail_after(LIMIT):
-            await run("topic", "create", "orders")
-            await cluster.kill_master()
-            done: Done = await run("produce", "orders", "--count", "3")
+    async with commands() as (cluster, run):
+        await run("topic", "create", "orders")
+        await cluster.kill_master()
+        done: Done = await run("produce", "orders", "--count", "3")
     assert done.code == 1
     assert done.err.count("\n") == 1
 
 
 @pytest.mark.real
 async def test_delayed_line_is_received_after_its_delay() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        rocketrio = in_cluster(cluster)
-        with trio.fail_after(LIMIT):
-            assert (await rocketrio("produce", "t", "--delay", "1s", stdin=b"late\n")).code == 0
-            done = await rocketrio(
-                "consume", "t", "--group", "g", "--count", "1", "-f", "%v %D %d\n"
-            )
+    async with commands() as (_, rocketrio):
+        assert (await rocketrio("produce", "t", "--delay", "1s", stdin=b"late\n")).code == 0
+        done = await rocketrio("consume", "t", "--group", "g", "--count", "1", "-f", "%v %D %d\n")
     body, born_ms, stored_ms = done.out.split()
     assert (done.code, body) == (0, "late")
     assert int(stored_ms) - int(born_ms) >= 1000
@@ -278,23 +275,13 @@ QUICK_CHECKS = {"transaction_timeout": 0.2, "transaction_check_interval": 0.5}
 
 @pytest.mark.real
 async def test_half_messages_are_delivered_after_the_broker_asked_and_was_answered_commit() -> None:
-    async with EmbeddedCluster(network="loopback", **QUICK_CHECKS) as cluster:
-        run = in_cluster(cluster)
-        with trio.fail_after(LIMIT):
-            dropped = await half_messages(run, "rollback", "--json")
-            undecided = await half_messages(run, "unknown")
-            committed = await half_messages(run, "commit", "--keys", "paid")
-            received = await run(
-                "consume",
-                "t",
-                "--group",
-                "g",
-                "--until-caught-up",
-                "--from",
-                "first",
-                "-f",
-                "%k %v\n",
-            )
+    async with commands(**QUICK_CHECKS) as (_, run):
+        dropped = await half_messages(run, "rollback", "--json")
+        undecided = await half_messages(run, "unknown")
+        committed = await half_messages(run, "commit", "--keys", "paid")
+        received = await run(
+            "consume", "t", "--group", "g", "--until-caught-up", "--from", "first", "-f", "%k %v\n"
+        )
     assert (dropped.code, undecided.code, committed.code) == (0, 0, 0)
     numbers = {name: dropped.json[0][name] for name in ("stored", "asked", "answer")}
     assert numbers == {"stored": 3, "asked": 3, "answer": "rollback"}
@@ -305,9 +292,8 @@ async def test_half_messages_are_delivered_after_the_broker_asked_and_was_answer
 
 @pytest.mark.real
 async def test_half_messages_that_a_broker_refuses_end_with_one_and_say_why() -> None:
-    async with EmbeddedCluster(network="loopback", reject_transaction_message=True) as cluster:
-        with trio.fail_after(LIMIT):
-            done = await half_messages(in_cluster(cluster), "commit")
+    async with commands(reject_transaction_message=True) as (_, run):
+        done = await half_messages(run, "commit")
     assert done.code == 1
     assert "message 1 was not stored, and none was sent after it" in done.err
     assert "stored 0 half messages" in done.out
@@ -315,32 +301,23 @@ async def test_half_messages_that_a_broker_refuses_end_with_one_and_say_why() ->
 
 @pytest.mark.real
 async def test_interrupt_while_a_broker_asks_for_nothing_ends_with_a_summary() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        command = [ROCKETRIO, "produce", "t", "--transaction-check", "commit", "--count", "2"]
-        env = {**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]}
-        with trio.fail_after(LIMIT):
-            process = await trio.lowlevel.open_process(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
-            )
-            assert process.stdout is not None
-            assert process.stderr is not None
-            while b"waiting until" not in await process.stderr.receive_some():
-                pass
-            process.send_signal(signal.SIGINT)
-            printed = b"".join([chunk async for chunk in process.stdout])
-            await process.wait()
-    assert b"stored 2 half messages in t; the broker asked for 0 of them" in printed
+    async with commands() as (cluster, _):
+        process = await begin(
+            cluster, "produce", "t", "--transaction-check", "commit", "--count", "2"
+        )
+        while b"waiting until" not in await process.stderr.receive_some():
+            pass
+        _, out = await interrupted(process)
+    assert b"stored 2 half messages in t; the broker asked for 0 of them" in out
 
 
 @pytest.mark.real
 async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        run = in_cluster(cluster)
+    async with commands() as (_, run):
         long = b"x" * (2 * MAX_MESSAGE_SIZE)
-        with trio.fail_after(LIMIT):
-            done: Done = await run(
-                "produce", "orders", "--json", stdin=b"one\n" + long + b"\ntwo\n" + long
-            )
+        done: Done = await run(
+            "produce", "orders", "--json", stdin=b"one\n" + long + b"\ntwo\n" + long
+        )
     assert (done.code, done.json[0]["stored"], done.json[0]["failed"]) == (1, 2, 2)
     assert "not stored: lines 2, 4: a line is longer than" in done.err
     assert "2 messages were not stored; the first one: a line is longer than" in done.err
@@ -348,30 +325,27 @@ async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> N
 
 @pytest.mark.real
 async def test_interrupted_consumer_ends_well_and_has_committed() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        run = in_cluster(cluster)
-        with trio.fail_after(LIMIT):
-            await run("produce", "orders", "--count", "10")
-            process = await _consumer_of_ten(cluster)
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 0
-            done: Done = await run("offsets", "orders", "--group", "g", "--json")
+    async with commands() as (cluster, run):
+        await run("produce", "orders", "--count", "10")
+        process = await begin(cluster, "consume", "orders", "--group", "g")
+        await printed(process, 10)
+        code, _ = await interrupted(process)
+        assert code == 0
+        done: Done = await run("offsets", "orders", "--group", "g", "--json")
     [queues] = done.json
     assert sum(queue["committed_offset"] or 0 for queue in queues) == 10
 
 
 @pytest.mark.real
 async def test_interrupted_consumer_that_cannot_commit_reports_it() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        run = in_cluster(cluster)
-        with trio.fail_after(LIMIT):
-            await run("produce", "orders", "--count", "10")
-            process = await _consumer_of_ten(cluster, stderr=subprocess.PIPE)
-            await cluster.kill_master()
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 1
-            assert process.stderr is not None
-            told = await process.stderr.receive_some()
+    async with commands() as (cluster, run):
+        await run("produce", "orders", "--count", "10")
+        process = await begin(cluster, "consume", "orders", "--group", "g")
+        await printed(process, 10)
+        await cluster.kill_master()
+        code, _ = await interrupted(process)
+        assert code == 1
+        told = await process.stderr.receive_some()
     *waiting, last = told.splitlines()
     assert last.startswith(b"error: the messages printed last are not committed")
     assert [line.split(b":")[0] for line in waiting] in ([], [b"waiting for the cluster"])
@@ -383,45 +357,27 @@ def _sleeps(pid: int) -> bool:
 
 @pytest.mark.real
 async def test_interrupted_producer_reports_which_messages_are_stored() -> None:
-    async with EmbeddedCluster(network="loopback") as cluster:
-        with trio.fail_after(LIMIT):
-            process = await trio.lowlevel.open_process(
-                [ROCKETRIO, "produce", "orders"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
-            )
-            assert process.stdin is not None
-            assert process.stdout is not None
-            assert process.stderr is not None
-            await process.stdin.send_all(b"one\ntwo\nthree\n")
-            store = cluster.master.broker.store
-            while _stored(store) < 3:
-                await store.appended.wait_past(store.appended.value)
-            # The answer to the last one is on its way; a process that sleeps has read it.
-            await trio.sleep(0.2)
-            await eventually(lambda: _sleeps(process.pid))
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 130
-            assert await process.stderr.receive_some() == b"error: interrupted\n"
-            told = (await process.stdout.receive_some()).decode()
-            assert told.startswith("stored 3 messages in orders")
-
-            process = await trio.lowlevel.open_process(
-                [ROCKETRIO, "produce", "orders", "--count", "100000000", "--json"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
-            )
-            assert process.stdout is not None
+    async with commands() as (cluster, _):
+        process = await begin(cluster, "produce", "orders")
+        await process.stdin.send_all(b"one\ntwo\nthree\n")
+        store = cluster.master.broker.store
+        while _stored(store) < 3:
             await store.appended.wait_past(store.appended.value)
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 130
-            summary = json.loads(await process.stdout.receive_some())
-            in_store = _stored(store) - 3
-            assert 0 < summary["stored"] <= in_store <= summary["stored"] + summary["unknown"]
-            assert summary["failed"] == 0
+        # The answer to the last one is on its way; a process that sleeps has read it.
+        await trio.sleep(0.2)
+        await eventually(lambda: _sleeps(process.pid))
+        code, out = await interrupted(process)
+        assert (code, await process.stderr.receive_some()) == (130, b"error: interrupted\n")
+        assert out.startswith(b"stored 3 messages in orders")
+
+        process = await begin(cluster, "produce", "orders", "--count", "100000000", "--json")
+        await store.appended.wait_past(store.appended.value)
+        code, out = await interrupted(process)
+        assert code == 130
+        summary = json.loads(out)
+        in_store = _stored(store) - 3
+        assert 0 < summary["stored"] <= in_store <= summary["stored"] + summary["unknown"]
+        assert summary["failed"] == 0
 
 
 def _stored(store: MessageStore) -> int:
@@ -429,50 +385,33 @@ def _stored(store: MessageStore) -> int:
     return sum((store.queue_bounds("orders", id_) or (0, 0))[1] for id_ in range(8))
 
 
-async def _consumer_of_ten(cluster: EmbeddedCluster, *, stderr: int | None = None) -> trio.Process:
-    """A process that has printed ten messages; the caller ends it."""
-    process = await trio.lowlevel.open_process(
-        [ROCKETRIO, "consume", "orders", "--group", "g"],
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
-    )
-    assert process.stdout is not None
-    received = b""
-    while received.count(b"\n") < 10:
-        received += await process.stdout.receive_some()
-    return process
-
-
 @pytest.mark.real
 async def test_consume_ends_before_a_place_and_the_next_run_continues_there() -> None:
-    with trio.fail_after(LIMIT):
-        async with EmbeddedCluster(network="loopback") as cluster:
-            run = in_cluster(cluster)
-            assert (await run("topic", "create", "orders", "--queues", "2")).code == 0
-            async with open_producer(name_servers=cluster.name_servers) as producer:
-                for queue_id in range(2):
-                    await producer.send_batch(
-                        [Message("orders", b"%d.%d" % (queue_id, number)) for number in range(10)],
-                        queue=MessageQueue("orders", "broker-a", queue_id),
-                    )
+    async with commands() as (cluster, run):
+        assert (await run("topic", "create", "orders", "--queues", "2")).code == 0
+        async with open_producer(name_servers=cluster.name_servers) as producer:
+            for queue_id in range(2):
+                await producer.send_batch(
+                    [Message("orders", b"%d.%d" % (queue_id, number)) for number in range(10)],
+                    queue=MessageQueue("orders", "broker-a", queue_id),
+                )
 
-            async def consumed(*options: str, group: str = "g") -> list[str]:
-                done = await run("consume", "orders", "--group", group, *options)
-                assert (done.code, done.err) == (0, "")
-                return sorted(done.out.split())
+        async def consumed(*options: str, group: str = "g") -> list[str]:
+            done = await run("consume", "orders", "--group", group, *options)
+            assert (done.code, done.err) == (0, "")
+            return sorted(done.out.split())
 
-            def between(start: int, end: int) -> list[str]:
-                return [f"{queue_id}.{number}" for queue_id in "01" for number in range(start, end)]
+        def between(start: int, end: int) -> list[str]:
+            return [f"{queue_id}.{number}" for queue_id in "01" for number in range(start, end)]
 
-            assert await consumed("--to", "6") == between(0, 6)
-            assert await consumed("--to", "3") == []
-            assert await consumed("--to", "+8", "--count", "100") == between(6, 8)
-            assert await consumed("--until-caught-up") == between(8, 10)
-            assert await consumed("--from", "2:4", group="other") == between(2, 4)
-            assert await consumed("--to", "last", group="other") == between(4, 10)
-            done = await run("message", "browse", "orders", "--from", "2:4", "--json")
-            assert sorted(each["body"] for each in done.json) == between(2, 4)
+        assert await consumed("--to", "6") == between(0, 6)
+        assert await consumed("--to", "3") == []
+        assert await consumed("--to", "+8", "--count", "100") == between(6, 8)
+        assert await consumed("--until-caught-up") == between(8, 10)
+        assert await consumed("--from", "2:4", group="other") == between(2, 4)
+        assert await consumed("--to", "last", group="other") == between(4, 10)
+        done = await run("message", "browse", "orders", "--from", "2:4", "--json")
+        assert sorted(each["body"] for each in done.json) == between(2, 4)
 
 
 @pytest.mark.real

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.support.commands import LIMIT, ROCKETRIO
+from tests.support.commands import LIMIT, ROCKETRIO, bash
 
 from rocketrio import open_admin
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -24,13 +24,9 @@ async def completed(line: str, env: dict[str, str]) -> tuple[list[str], str]:
     script = COMPLETE.format(
         rocketrio=ROCKETRIO, words=" ".join(words), last=last, count=len(words)
     )
-    done = await trio.run_process(
-        ["bash", "-c", script],
-        capture_stdout=True,
-        capture_stderr=True,
-        env={**os.environ, **env},
-    )
-    return done.stdout.decode().split(), done.stderr.decode()
+    done = await bash(script, {**os.environ, **env})
+    assert done.code == 0, done
+    return done.out.split(), done.err
 
 
 @pytest.mark.real

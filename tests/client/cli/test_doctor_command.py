@@ -4,13 +4,11 @@ import stat
 from pathlib import Path
 
 import pytest
-import trio
 from click.testing import CliRunner
-from tests.support.commands import LIMIT, in_cluster, rocketrio
+from tests.support.commands import commands, rocketrio
 
 from rocketrio.admin import CODES
 from rocketrio.cli import main
-from rocketrio_broker.embedded import EmbeddedCluster
 
 NOBODY = "127.0.0.1:1"
 
@@ -18,27 +16,23 @@ NOBODY = "127.0.0.1:1"
 @pytest.mark.real
 @pytest.mark.slow
 async def test_doctor_of_a_cluster_that_is_well_and_then_loses_its_slave(tmp_path: Path) -> None:
-    with trio.fail_after(LIMIT):
-        async with EmbeddedCluster(
-            network="loopback", slaves=1, auto_create_topic_enable=False
-        ) as cluster:
-            run = in_cluster(cluster)
-            assert (await run("topic", "create", "orders")).code == 0
-            done = await run("doctor")
-            assert (done.code, done.out, done.err) == (
-                0, "nothing is wrong with 2 brokers and 0 groups\n", ""
-            )  # fmt: skip
-            await cluster.slaves[0].kill()
-            bundle = tmp_path / "case.tar.gz"
-            done = await run("doctor", "--json", "--slaves", "1", "--bundle", str(bundle))
-            [shown] = done.json
-            assert (done.code, [one["code"] for one in shown["findings"]]) == (1, ["H01"]), done
-            assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
-            done = await run("doctor", "--slaves", "1", "--ignore", "H01")
-            assert done.code == 0, done
-            await cluster.kill_master()
-            done = await run("doctor", "--once")
-            assert (done.code, done.out) == (3, ""), done  # No broker is registered.
+    async with commands(slaves=1, auto_create_topic_enable=False) as (cluster, run):
+        assert (await run("topic", "create", "orders")).code == 0
+        done = await run("doctor")
+        assert (done.code, done.out, done.err) == (
+            0, "nothing is wrong with 2 brokers and 0 groups\n", ""
+        )  # fmt: skip
+        await cluster.slaves[0].kill()
+        bundle = tmp_path / "case.tar.gz"
+        done = await run("doctor", "--json", "--slaves", "1", "--bundle", str(bundle))
+        [shown] = done.json
+        assert (done.code, [one["code"] for one in shown["findings"]]) == (1, ["H01"]), done
+        assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+        done = await run("doctor", "--slaves", "1", "--ignore", "H01")
+        assert done.code == 0, done
+        await cluster.kill_master()
+        done = await run("doctor", "--once")
+        assert (done.code, done.out) == (3, ""), done  # No broker is registered.
 
 
 async def test_doctor_without_a_name_server_reports_that_it_could_not_ask() -> None:

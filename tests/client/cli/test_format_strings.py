@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.records import plain_fields
+from tests.support.records import plain_record
 
 from rocketrio.cli.format_strings import (
     FORMS,
@@ -21,7 +21,6 @@ from rocketrio.cli.format_strings import (
 from rocketrio.cli.message_output import message_row
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.properties import encode_properties
 
 STORED = 1_795_392_000_250
@@ -30,18 +29,10 @@ PROPERTIES = {"KEYS": "k1 k2", "TAGS": "paid", "UNIQ_KEY": "7F00", "a": "ä"}
 
 def message(body: bytes = b"one", properties: dict[str, str] | None = None) -> MessageExt:
     texts = PROPERTIES if properties is None else properties
-    record = encode_record(
-        **plain_fields(
-            topic=b"orders",
-            body=body,
-            queue_id=3,
-            queue_offset=1204,
-            store_time_ms=STORED,
-            born_time_ms=STORED - 250,
-            reconsume_times=2,
-            properties=encode_properties(texts).encode(),
-        )
-    )
+    record = plain_record(
+        body=body, queue_offset=1204, store_time_ms=STORED, born_time_ms=STORED - 250, reconsume_times=2,
+        properties=encode_properties(texts).encode(),
+    )  # fmt: skip
     return MessageExt(record, 0, len(record), "broker-a")
 
 

@@ -14,25 +14,22 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
-from click.testing import CliRunner, Result
+from click.testing import Result
+from tests.client.cli.filled import COMMANDS, cut_words, options_of, run_filled
 from tests.client.cli.hostile_servers import EVIL, HOSTILE, Relay, relays
 from tests.client.cli.terminals import terminal
-from tests.client.cli.trees import all_commands
-from tests.support.caller import Caller
+from tests.support.caller import Caller, accepted
 from tests.support.commands import LIMIT
 from tests.support.running_cluster import Running, channel_pool, create_topic, running_cluster
 from tests.support.waiting import eventually
 
 from rocketrio import GIVE_UP, ConsumeLater, MessageExt, open_client, open_consumer
 from rocketrio.admin.admin import open_admin
-from rocketrio.cli import main
-from rocketrio_protocol.codes import ResponseCode
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 TOPIC, PLAIN, GROUP = f"{EVIL}-t", f"{EVIL}-plain", f"{EVIL}-g"
 MEMBER = f"{EVIL}-member"
-COMMANDS: Final = dict(all_commands())
 NOT_RUN: Final = {
     "exporter": "it serves until it is stopped; tests/client/exporter has its page",
     "top": "it needs a terminal; what it draws goes through the same console",
@@ -156,20 +153,10 @@ class Place:
     words: dict[str, str]
 
     def run(self, name: str, *more: str) -> Result:
-        filled = [word.format(**self.words) for word in ARGUMENTS[name].split()]
-        options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
-        cluster = []
-        if "--namesrv" in options and not name.startswith("context "):
-            cluster = [
-                "--namesrv",
-                self.name_server.address,
-                "--timeout",
-                "5s",
-                "--per-broker",
-                "2s",
-            ]
-        runner = CliRunner(env={"XDG_CONFIG_HOME": self.words["config"], "TERM": "xterm"})
-        return runner.invoke(main, [*name.split(), *filled, *more, *cluster])
+        """Run a command at the relays."""
+        at = ("--namesrv", self.name_server.address, "--timeout", "5s", "--per-broker", "2s")
+        env = {"XDG_CONFIG_HOME": self.words["config"], "TERM": "xterm"}
+        return run_filled(name, ARGUMENTS[name], self.words, *more, at=at, env=env)
 
 
 async def _fill(cluster: Running) -> None:
@@ -184,8 +171,7 @@ async def _fill(cluster: Running) -> None:
             ("traces", record, "KEYS\1MID\2"),
         ):
             await create_topic(pool, cluster.master, topic, 1)
-            answer = await call.send(cluster.master, body.encode(), topic=topic, properties=text)
-            assert answer.code == ResponseCode.SUCCESS, answer
+            accepted(await call.send(cluster.master, body.encode(), topic=topic, properties=text))
     async with open_admin(name_servers=[cluster.name_server]) as admin:
         await admin.put_name_server_text("EVIL-space", "EVIL-key", "EVIL-value")
 
@@ -229,19 +215,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def _words(folder: Path, broker: str) -> dict[str, str]:
-    data = folder / "broker"
-    (data / "commitlog").mkdir(parents=True)
-    (data / "cut").mkdir()
-    name = "00000000000000000000-1700000000000.log"
-    [log] = [one for one in folder.rglob("00000000000000000000") if "commitlog" in one.parts]
-    (data / "cut" / name).write_bytes(log.read_bytes()[: 1 << 20])
     (folder / "secret").write_text("Password1234\n")
     (folder / "secret").chmod(0o600)
     (folder / "acl.yml").write_text("accounts:\n- accessKey: user12345\n  secretKey: secret1234\n")
     (folder / "some.toml").write_text(f'[[topics]]\nname = "{TOPIC}"\nbrokers = ["{EVIL}-b"]\n')
     return {
         "topic": TOPIC, "plain": PLAIN, "group": GROUP, "member": MEMBER, "name": f"{EVIL}-b",
-        "broker": broker, "data": str(data), "cut": name, "folder": str(folder / "letters"),
+        "broker": broker, "folder": str(folder / "letters"), **cut_words(folder / "cluster", folder / "broker"),
         "secret": str(folder / "secret"), "file": str(folder / "acl.yml"),
         "toml": str(folder / "some.toml"), "config": str(folder / "config"),
     }  # fmt: skip
@@ -266,7 +246,7 @@ def is_harmless(done: Result, *, has_lines: bool = True) -> None:
 def test_names_steer_no_terminal(place: Place, name: str) -> None:
     place.name_server.mode = place.broker.mode = "names"
     is_harmless(place.run(name))
-    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    options = options_of(name)
     if "--json" in options and "--json" not in ARGUMENTS[name]:
         done = place.run(name, "--json")
         is_harmless(done)

@@ -4,24 +4,21 @@ import json
 
 import attrs
 import pytest
-import trio
 from click.testing import CliRunner
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+from tests.client.cli.drawings import drawn
 from tests.client.cli.rows import PARTLY, REPORT, ROW
-from tests.support.commands import LIMIT, in_cluster
+from tests.support.commands import commands
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
 from rocketrio.admin import LagReport
 from rocketrio.cli import main
 from rocketrio.cli.lag_table import GroupTable, queue_table, report_json
-from rocketrio_broker.embedded import EmbeddedCluster
 
 
 def shown(table: RenderableType, width: int = 240) -> list[str]:
-    console = Console(width=width)
-    with console.capture() as capture:
-        console.print(table)
-    return [" ".join(line.split()) for line in capture.get().splitlines()]
+    """Draw a table; return its lines with one blank between columns."""
+    return [" ".join(line.split()) for line in drawn(table, width)]
 
 
 def test_table_has_a_row_for_each_group_and_topic_and_notes_what_it_omits() -> None:
@@ -101,44 +98,42 @@ def test_options_that_do_not_fit_are_wrong_usage(arguments: list[str]) -> None:
 
 @pytest.mark.real
 async def test_lag_and_health_of_a_cluster_are_shown_and_a_dead_master_is_reported() -> None:
-    async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
-        run = in_cluster(cluster)
+    async with commands(slaves=1) as (cluster, run):
         queue = MessageQueue("orders", "broker-a", 0)
-        with trio.fail_after(LIMIT):
-            async with (
-                open_admin(name_servers=cluster.name_servers) as admin,
-                open_producer(name_servers=cluster.name_servers) as producer,
-            ):
-                await admin.create_topic("orders", queues=1)
-                await admin.create_group("billing")
-                for _ in range(5):
-                    await producer.send(Message("orders", b"x"))
-                await admin.reset_offsets("billing", {queue: 2})
-                done = await run("lag", "--once", "--json")
-                assert done.code == 0, done.err
-                [found] = done.json
-                assert [(row["group"], row["lag"], row["verdict"]) for row in found["rows"]] == [
-                    ("billing", 3, "stopped")
-                ]
-                done = await run("lag", "billing", "--window", "10s", "--queues")
-                assert done.code == 0, done.err
-                assert done.out.split()[-1] == "stopped"
-                await admin.reset_offsets("billing", {queue: 5})
-                done = await run("lag")
-                assert (done.code, "stopped" in done.out) == (0, False)
-            done = await run("cluster", "health", "-e")
-            assert done.code == 0
-            assert done.out.startswith("nothing is wrong; 2 brokers answered\n"), done
-            done = await run("lag", "nothing")
-            assert done.code == 1
-            assert "no master knows the group 'nothing'" in done.err
-            await cluster.kill_master()
-            done = await run("lag", "billing", "--once", "--json")
-            assert done.code == 3, done
-            assert done.err == "warning: broker-a did not answer: it has no master now\n"
-            assert list(done.json[0]["silent"]) == ["broker-a"]
-            done = await run("cluster", "health", "-e", "--json")
-            assert done.code == 1, done
-            [health] = done.json
-            assert {"R06", "H01"} <= {one["code"] for one in health["findings"]}
-            assert health["is_well"] is False
+        async with (
+            open_admin(name_servers=cluster.name_servers) as admin,
+            open_producer(name_servers=cluster.name_servers) as producer,
+        ):
+            await admin.create_topic("orders", queues=1)
+            await admin.create_group("billing")
+            for _ in range(5):
+                await producer.send(Message("orders", b"x"))
+            await admin.reset_offsets("billing", {queue: 2})
+            done = await run("lag", "--once", "--json")
+            assert done.code == 0, done.err
+            [found] = done.json
+            assert [(row["group"], row["lag"], row["verdict"]) for row in found["rows"]] == [
+                ("billing", 3, "stopped")
+            ]
+            done = await run("lag", "billing", "--window", "10s", "--queues")
+            assert done.code == 0, done.err
+            assert done.out.split()[-1] == "stopped"
+            await admin.reset_offsets("billing", {queue: 5})
+            done = await run("lag")
+            assert (done.code, "stopped" in done.out) == (0, False)
+        done = await run("cluster", "health", "-e")
+        assert done.code == 0
+        assert done.out.startswith("nothing is wrong; 2 brokers answered\n"), done
+        done = await run("lag", "nothing")
+        assert done.code == 1
+        assert "no master knows the group 'nothing'" in done.err
+        await cluster.kill_master()
+        done = await run("lag", "billing", "--once", "--json")
+        assert done.code == 3, done
+        assert done.err == "warning: broker-a did not answer: it has no master now\n"
+        assert list(done.json[0]["silent"]) == ["broker-a"]
+        done = await run("cluster", "health", "-e", "--json")
+        assert done.code == 1, done
+        [health] = done.json
+        assert {"R06", "H01"} <= {one["code"] for one in health["findings"]}
+        assert health["is_well"] is False

@@ -1,10 +1,8 @@
 """Answers that come at once, and are refined where people see it."""
 
 import io
-import os
 import re
 import signal
-import subprocess
 
 import click
 import pytest
@@ -13,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from tests.client.admin.lag_calls import FakeCalls, window_of
 from tests.client.cli.terminals import terminal
-from tests.support.commands import LIMIT, ROCKETRIO, Run, in_cluster
+from tests.support.commands import LIMIT, Run, begin, commands
 
 from rocketrio import Message, MessageQueue, open_admin, open_producer
 from rocketrio.admin import GroupLag, LagReport
@@ -182,25 +180,23 @@ def words(seen: bytes) -> set[bytes]:
 
 @pytest.mark.real
 async def test_commands_answer_at_once_outside_a_terminal_and_are_refined_inside() -> None:
-    with trio.fail_after(LIMIT):
-        async with EmbeddedCluster(network="loopback") as cluster:
-            run = in_cluster(cluster)
-            await stopped_group(cluster)
-            await _outside(run)
-            for command, code in (("lag", 130), ("doctor", 130)):
-                async with terminal(command, namesrv=cluster.name_servers[0], width=80) as tty:
-                    await tty.until(lambda seen: b"s left" in seen)
-                    assert {b"stopped"} <= {word.strip(b":") for word in words(tty.seen)}
-                    tty.seen = b""
-                    tty.process.send_signal(signal.SIGINT)
-                    assert await tty.ended() == code
-                    assert b"stopped" in tty.seen  # The answer so far stays.
-            async with terminal("lag", "--window", "10s", namesrv=cluster.name_servers[0]) as tty:
-                assert await tty.ended() == 0
-                *_, result = tty.seen.split(b"s left")
-                assert {b"billing", b"orders", b"stopped"} <= words(result)
-                assert b"for 10 s" in result
-            await _misspelt(run)
+    async with commands() as (cluster, run):
+        await stopped_group(cluster)
+        await _outside(run)
+        for command, code in (("lag", 130), ("doctor", 130)):
+            async with terminal(command, namesrv=cluster.name_servers[0], width=80) as tty:
+                await tty.until(lambda seen: b"s left" in seen)
+                assert {b"stopped"} <= {word.strip(b":") for word in words(tty.seen)}
+                tty.seen = b""
+                tty.process.send_signal(signal.SIGINT)
+                assert await tty.ended() == code
+                assert b"stopped" in tty.seen  # The answer so far stays.
+        async with terminal("lag", "--window", "10s", namesrv=cluster.name_servers[0]) as tty:
+            assert await tty.ended() == 0
+            *_, result = tty.seen.split(b"s left")
+            assert {b"billing", b"orders", b"stopped"} <= words(result)
+            assert b"for 10 s" in result
+        await _misspelt(run)
 
 
 @pytest.mark.real
@@ -208,14 +204,7 @@ async def test_doctor_whose_cluster_goes_away_while_it_watches_keeps_what_it_fou
     with trio.fail_after(LIMIT):
         async with EmbeddedCluster(network="loopback") as cluster:
             await stopped_group(cluster)
-            process = await trio.lowlevel.open_process(
-                [ROCKETRIO, "doctor", "--window", "10s", "--ignore", "C02"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
-            )
-            assert process.stderr is not None
-            assert process.stdout is not None
+            process = await begin(cluster, "doctor", "--window", "10s", "--ignore", "C02")
             async for part in process.stderr:
                 assert b"s left" in part
                 break

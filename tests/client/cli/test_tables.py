@@ -1,13 +1,13 @@
 """Tables at any width: numbers and verdicts stay whole, texts fold, columns are dropped, and lines fit."""
 
-import io
 from pathlib import Path
 
 import attrs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rich.console import Console, RenderableType
+from rich.console import Console
+from tests.client.cli.drawings import drawn
 from tests.client.cli.rows import MASTER, PARTLY, REPORT, ROW, SLAVE
 
 import rocketrio.cli
@@ -25,12 +25,6 @@ NUMBERS = st.one_of(
     st.integers(-(2**63), 2**63 - 1).map("{:,}".format),
     st.sampled_from(["unknown", "≥27,793,769,123", "2026-11-21T08:00:00+01:00"]),
 )
-
-
-def drawn(shown: RenderableType, width: int) -> list[str]:
-    console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(shown)
-    return [line.rstrip() for line in console.export_text().splitlines()]
 
 
 def words(lines: list[str]) -> set[str]:

@@ -3,44 +3,22 @@
 import ssl
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner, Result
+from tests.client.cli.given_options import given, options_of, run
 from tests.support.tls import write_files
 
 from rocketrio import TlsOptions
-from rocketrio.cli.cluster_options import client_options
-from rocketrio.cluster.tls import GivenTls
-from rocketrio.connect import ClientOptions
-
-given: list[ClientOptions] = []
-
-
-@click.command()
-@client_options
-def command(client: ClientOptions, verbose: int) -> None:
-    given.append(client)
-
-
-def run(*arguments: object, **environ: str) -> Result:
-    return CliRunner().invoke(command, [str(each) for each in arguments], env=environ)
-
-
-def tls_of(*arguments: object, **environ: str) -> GivenTls:
-    done = run(*arguments, **environ)
-    assert done.exit_code == 0, done.output
-    return given.pop().get("tls")
 
 
 def test_options_say_how_to_use_tls_and_each_of_them_that_it_is_used(tmp_path: Path) -> None:
     files = write_files(tmp_path)
-    assert tls_of() is None
-    assert tls_of("--tls") is True
-    assert tls_of("--tls-ca", files.authority) == TlsOptions(files.authority)
-    assert tls_of(
+    assert options_of().get("tls") is None
+    assert options_of("--tls").get("tls") is True
+    assert options_of("--tls-ca", files.authority).get("tls") == TlsOptions(files.authority)
+    assert options_of(
         "--tls-cert", files.certificate, "--tls-key", files.key,
         ROCKETRIO_TLS_CA_FILE=str(files.authority),
-    ) == TlsOptions(files.authority, files.certificate, files.key)  # fmt: skip
+    ).get("tls") == TlsOptions(files.authority, files.certificate, files.key)  # fmt: skip
 
 
 def test_insecure_checks_no_certificate_and_warns_on_standard_error() -> None:

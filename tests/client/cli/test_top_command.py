@@ -5,10 +5,9 @@ import signal
 import pytest
 import trio
 from tests.client.cli.terminals import terminal
-from tests.support.commands import LIMIT, in_cluster, rocketrio
+from tests.support.commands import LIMIT, commands, rocketrio
 
 from rocketrio import Message, open_client, open_consumer, open_producer
-from rocketrio_broker.embedded import EmbeddedCluster
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -30,42 +29,40 @@ async def produce_and_commit(namesrv: str, *, lag: int) -> None:
 @pytest.mark.real
 @pytest.mark.slow
 async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
-    with trio.fail_after(LIMIT):
-        async with EmbeddedCluster(network="loopback", slaves=1) as cluster:
-            run = in_cluster(cluster)
-            assert (await run("topic", "create", "orders")).code == 0
-            namesrv = cluster.name_servers[0]
-            async with terminal("top", namesrv=namesrv) as tty:
-                await tty.until(lambda seen: b"takes writes" in seen)
-                assert ALTERNATE in tty.seen
-                assert not tty.is_as_before
-                tty.press(b"t")
-                await tty.until(lambda seen: b"orders" in seen)
-                tty.press(b"/xyz\r")
-                await tty.until(lambda seen: b"only 'xyz'" in seen)
-                tty.press(b"q")
-                assert await tty.ended() == 0
-                assert BACK in tty.seen
-                assert tty.is_as_before
-            async with terminal("top", "groups", "--every", "0.2", namesrv=namesrv) as tty:
-                await tty.until(lambda seen: b"window" in seen)
-                await produce_and_commit(namesrv, lag=0)
-                await tty.until(lambda seen: "▁▁".encode() in seen)
-                assert "█".encode() not in tty.seen
-                await produce_and_commit(namesrv, lag=5)
-                await tty.until(lambda seen: "█".encode() in seen)
-                tty.process.send_signal(signal.SIGINT)
-                assert await tty.ended() == 0
-                assert BACK in tty.seen
-                assert tty.is_as_before
-            async with terminal("top", "--every", "0.2", namesrv=namesrv) as tty:
-                await tty.until(lambda seen: b"takes writes" in seen)
-                await cluster.kill_master()
-                tty.seen = b""
-                await tty.until(lambda seen: b"findings" in seen or b"did not answer" in seen)
-                tty.process.send_signal(signal.SIGTERM)
-                await tty.ended()
-                assert tty.is_as_before
+    async with commands(slaves=1) as (cluster, run):
+        assert (await run("topic", "create", "orders")).code == 0
+        namesrv = cluster.name_servers[0]
+        async with terminal("top", namesrv=namesrv) as tty:
+            await tty.until(lambda seen: b"takes writes" in seen)
+            assert ALTERNATE in tty.seen
+            assert not tty.is_as_before
+            tty.press(b"t")
+            await tty.until(lambda seen: b"orders" in seen)
+            tty.press(b"/xyz\r")
+            await tty.until(lambda seen: b"only 'xyz'" in seen)
+            tty.press(b"q")
+            assert await tty.ended() == 0
+            assert BACK in tty.seen
+            assert tty.is_as_before
+        async with terminal("top", "groups", "--every", "0.2", namesrv=namesrv) as tty:
+            await tty.until(lambda seen: b"window" in seen)
+            await produce_and_commit(namesrv, lag=0)
+            await tty.until(lambda seen: "▁▁".encode() in seen)
+            assert "█".encode() not in tty.seen
+            await produce_and_commit(namesrv, lag=5)
+            await tty.until(lambda seen: "█".encode() in seen)
+            tty.process.send_signal(signal.SIGINT)
+            assert await tty.ended() == 0
+            assert BACK in tty.seen
+            assert tty.is_as_before
+        async with terminal("top", "--every", "0.2", namesrv=namesrv) as tty:
+            await tty.until(lambda seen: b"takes writes" in seen)
+            await cluster.kill_master()
+            tty.seen = b""
+            await tty.until(lambda seen: b"findings" in seen or b"did not answer" in seen)
+            tty.process.send_signal(signal.SIGTERM)
+            await tty.ended()
+            assert tty.is_as_before
 
 
 @pytest.mark.real

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.client.cli.drawings import drawn
 
 from rocketrio.admin.top import TREND_LENGTH
 from rocketrio.cli.top_screen import (
@@ -86,9 +87,7 @@ def test_any_keys_leave_a_screen_that_can_be_drawn(keys: str, height: int) -> No
 def text_of(
     screen: Screen, width: int, height: int = 9, rows: list[dict[str, object]] = ROWS
 ) -> str:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(table_of(screen, rows, height))
-    return console.export_text()
+    return "\n".join(drawn(table_of(screen, rows, height), width))
 
 
 def test_table_shows_unknown_and_never_more_lines_than_fit() -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from tests.support.commands import Done, in_cluster, rocketrio
+from tests.support.commands import Done, commands, rocketrio
 from tests.support.waiting import HANGS
 
 from rocketrio import (
@@ -16,7 +16,6 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.namesrv.server import NameServer
 from rocketrio_protocol.remoting.tcp import listen_tcp
 
@@ -75,38 +74,36 @@ async def test_unreachable_name_server_is_an_error_of_every_command(lonely: str)
 @pytest.mark.real
 async def test_commands_take_the_long_names_that_lists_show() -> None:
     """The command has no namespace: it sees all of them, under the names that brokers have."""
-    async with EmbeddedCluster(network="loopback") as cluster:
-        run = in_cluster(cluster)
-        with trio.fail_after(HANGS):
-            async with (
-                open_client(namespace="ns", name_servers=cluster.name_servers) as client,
-                open_producer(client=client) as producer,
-            ):
-                await producer.send(Message("orders", b"0"))
+    async with commands() as (cluster, run):
+        async with (
+            open_client(namespace="ns", name_servers=cluster.name_servers) as client,
+            open_producer(client=client) as producer,
+        ):
+            await producer.send(Message("orders", b"0"))
 
-                async def refuse(message: MessageExt) -> None:
-                    scope.cancel()
-                    raise ConsumeLater(GIVE_UP)
+            async def refuse(message: MessageExt) -> None:
+                scope.cancel()
+                raise ConsumeLater(GIVE_UP)
 
-                async with open_consumer(
-                    "orders", group="billing", start_from="earliest", client=client
-                ) as consumer:
-                    with trio.CancelScope() as scope:
-                        await consumer.run(refuse)
-            topics: Done = await run("topic", "list", "--json")
-            assert topics.json == [[{"topic": "ns%orders"}]]
-            groups: Done = await run("group", "list", "--json")
-            assert groups.json == [[{"group": "ns%billing"}]]
-            for arguments in (
-                ("topic", "show", "ns%orders"),
-                ("group", "show", "ns%billing"),
-                ("group", "members", "ns%billing"),
-                ("offsets", "ns%orders", "--group", "ns%billing", "--json"),
-            ):
-                done: Done = await run(*arguments)
-                assert (done.code, done.err) == (0, "")
-                assert '"committed_offset": 1' in done.out or arguments[0] != "offsets"
-            dead: Done = await run("dead-letters", "list", "ns%billing", "--json")
-            assert [each["topic"] for each in dead.json] == ["ns%orders"]
-            again: Done = await run("dead-letters", "resend", "ns%billing", "--all")
-            assert (again.code, again.out) == (0, "sent again: 1\n")
+            async with open_consumer(
+                "orders", group="billing", start_from="earliest", client=client
+            ) as consumer:
+                with trio.CancelScope() as scope:
+                    await consumer.run(refuse)
+        topics: Done = await run("topic", "list", "--json")
+        assert topics.json == [[{"topic": "ns%orders"}]]
+        groups: Done = await run("group", "list", "--json")
+        assert groups.json == [[{"group": "ns%billing"}]]
+        for arguments in (
+            ("topic", "show", "ns%orders"),
+            ("group", "show", "ns%billing"),
+            ("group", "members", "ns%billing"),
+            ("offsets", "ns%orders", "--group", "ns%billing", "--json"),
+        ):
+            done: Done = await run(*arguments)
+            assert (done.code, done.err) == (0, "")
+            assert '"committed_offset": 1' in done.out or arguments[0] != "offsets"
+        dead: Done = await run("dead-letters", "list", "ns%billing", "--json")
+        assert [each["topic"] for each in dead.json] == ["ns%orders"]
+        again: Done = await run("dead-letters", "resend", "ns%billing", "--all")
+        assert (again.code, again.out) == (0, "sent again: 1\n")

@@ -15,16 +15,16 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
-from click.testing import CliRunner, Result
+from click.testing import Result
+from tests.client.cli.filled import cut_words, run_filled
 from tests.client.cli.trees import all_commands
-from tests.support.caller import Caller
+from tests.support.caller import Caller, accepted
 from tests.support.running_cluster import Running, channel_pool, create_topic, running_cluster
+from tests.support.waiting import eventually
 
 from rocketrio import GIVE_UP, ClientInstance, open_client, open_consumer
 from rocketrio.admin.admin import open_admin
-from rocketrio.cli import main
 from rocketrio.cli import message as message_commands
-from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.record.compression import CompressionType, compress
 from rocketrio_protocol.record.layout import COMPRESSED, COMPRESSION_TYPE_SHIFT
 
@@ -107,17 +107,13 @@ def test_each_command_is_known_to_read_messages_or_not() -> None:
 
 @attrs.frozen
 class Place:
-    cluster: Running
+    name_server: str
     words: dict[str, str]
-    data: Path
 
-    def run(self, name: str, arguments: str | None = None) -> Result:
+    def run(self, name: str, arguments: str | None = None, *more: str) -> Result:
+        """Run a command at the cluster."""
         given = ALONE[name] if arguments is None else arguments
-        filled = [word.format(**self.words) for word in given.split()]
-        cluster = [] if name.startswith("broker cut ") and "resend" not in name else [
-            "--namesrv", self.cluster.name_server
-        ]  # fmt: skip
-        return CliRunner().invoke(main, [*name.split(), *filled, *cluster])
+        return run_filled(name, given, self.words, *more, at=("--namesrv", self.name_server))
 
 
 async def _send(
@@ -126,8 +122,7 @@ async def _send(
     flag = 0 if kind is None else COMPRESSED | kind << COMPRESSION_TYPE_SHIFT
     properties = "KEYS\1k\2UNIQ_KEY\1U\2" if not more else "KEYS\1MID\2"
     answer = await call.send(addr, body, topic=topic, sys_flag=flag, properties=properties)
-    assert answer.code == ResponseCode.SUCCESS, answer
-    return answer.ext_fields["msgId"]
+    return accepted(answer).ext_fields["msgId"]
 
 
 async def _fill(cluster: Running) -> str:
@@ -156,11 +151,12 @@ async def _fill(cluster: Running) -> str:
 
 async def _dead(client: ClientInstance) -> None:
     async with open_admin(client=client) as admin:
-        while True:
-            with trio.move_on_after(1):
-                if await admin.dead_letters(GROUP).ever() == len(BODIES):
-                    return
-            await trio.sleep(0.1)
+        letters = admin.dead_letters(GROUP)
+
+        async def are_dead() -> bool:
+            return await letters.ever() == len(BODIES)
+
+        await eventually(are_dead)
 
 
 @pytest.fixture(scope="module")
@@ -168,20 +164,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     data = tmp_path_factory.mktemp("cluster")
     with running_cluster(data) as cluster:
         poison = trio.run(partial(_fill, cluster))
-        [log] = [path for path in data.rglob("00000000000000000000") if "commitlog" in path.parts]
-        copy = tmp_path_factory.mktemp("broker")
-        (copy / "commitlog").mkdir()
-        (copy / "cut").mkdir()
-        name = "00000000000000000000-1700000000000.log"
-        (copy / "cut" / name).write_bytes(log.read_bytes()[: 1 << 20])
-        words = {
-            "poison": poison,
-            "broker": "broker-a",
-            "data": str(copy),
-            "cut": name,
-            "folder": str(tmp_path_factory.mktemp("letters") / "new"),
-        }
-        yield Place(cluster, words, data)
+        letters = str(tmp_path_factory.mktemp("letters") / "new")
+        words = {"poison": poison, "broker": "broker-a", "folder": letters}
+        words |= cut_words(data, tmp_path_factory.mktemp("broker"))
+        yield Place(cluster.name_server, words)
 
 
 @pytest.fixture(autouse=True)
@@ -236,10 +222,7 @@ def test_other_forms_have_all_messages_too(
 ) -> None:
     _end_after(len(BODIES), monkeypatch)
     arguments = ALONE[name].replace(" --json", "")
-    filled = [word.format(**place.words) for word in arguments.split()]
-    done = CliRunner().invoke(
-        main, [*name.split(), *filled, "--format", form, "--namesrv", place.cluster.name_server]
-    )
+    done = place.run(name, arguments, "--format", form)
     assert done.exit_code == 0, done.output
     if form == "%o:%k\\n":
         assert done.output == "".join(f"{offset}:k\n" for offset in range(len(BODIES)))
