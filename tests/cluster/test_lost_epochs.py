@@ -82,13 +82,19 @@ async def test_lost_epochs_send_no_member_back(
         assert len(handled.bodies) == len(set(handled.bodies))
 
 
-async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log() -> None:
+@pytest.mark.parametrize("is_behind", [False, True])
+async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log(is_behind: bool) -> None:
     async with asynchronous_pair() as pair:
         master = pair.first
-        await trio.sleep(2)
+        await pair.send("one")
+        await pair.level()
+        if is_behind:
+            pair.part(pair.first, pair.second.host)
+            await pair.send("two", "three")
         before = [line.key for line in master.broker.store.epochs.lines]
         await master.stop()
         damage_epochs(master, DAMAGES["deleted"])
+        pair.network.heal()
         await master.start()
         after = [line.key for line in master.broker.store.epochs.lines]
         assert after[:-1] == before

@@ -3,7 +3,10 @@
 Without them readers would have to go back: nothing shows that what they read in an epoch is in this log. A slave gets
 the lines of its master in the same way (resync.py).
 
-Invariant: lines are only taken over if the peer has all of this log, and the last bytes of both are equal.
+A slave is often a little behind a master that dies. What this log has beyond it counts as of the slave's last epoch
+then: a broker that knows a later one for these bytes keeps them, and says so (resync.py).
+
+Invariant: lines are only taken over if the last bytes that both logs have are equal.
 Answers to: nothing; a broker of Apache's controller mode without its epoch file starts with an empty one.
 """
 
@@ -26,12 +29,13 @@ logger = logging.getLogger("rocketrio_broker.ha")
 async def recover_epochs(
     store: MessageStore, found: Survey, *, surveyor: Surveyor, dial: Dial
 ) -> None:
-    """Take over the epochs of the first of the brokers that were found that has the same log.
+    """Take over the epochs of the broker with the longest log, of those that were found and have the same one.
 
     Never fails, and takes `CALL_TIMEOUT` seconds to ask, and as many for each log to read. `dial` reaches replication
     ports.
     """
-    for view in await surveyor.ask(found.answered, then=surveyor.epochs, limit=CALL_TIMEOUT):
+    views = await surveyor.ask(found.answered, then=surveyor.epochs, limit=CALL_TIMEOUT)
+    for view in sorted(views, key=_log_end, reverse=True):
         problem: Error | OSError | None = view.problem
         try:
             with trio.move_on_after(CALL_TIMEOUT):
@@ -47,11 +51,15 @@ async def recover_epochs(
             logger.info("epochs not recovered peer=%s reason=%s", view.addr, problem)
 
 
+def _log_end(view: PeerView) -> int:
+    return 0 if view.welcome is None else view.welcome.end
+
+
 async def _has_same_log(store: MessageStore, view: PeerView, dial: Dial) -> bool:
-    """Return whether a broker has all of this log. Raises Error."""
+    """Return whether a broker's log is the same as this one, as far as both go. Raises Error."""
     log, welcome = store.commit_log, view.welcome
-    end = log.max_offset
-    if welcome is None or view.log is None or not welcome.epochs or welcome.end < end:
+    end = min(log.max_offset, _log_end(view))
+    if welcome is None or view.log is None or not welcome.epochs or end <= log.min_offset:
         return False
     start = last_boundary(log, log.min_offset, max(log.min_offset, end - COMPARED_SIZE))
     of_peer = attrs.evolve(view.log, end=welcome.end)
