@@ -101,8 +101,8 @@ class RoleFile:
         pending: PendingHandOver | None = None,
         taken: str | None = None,
     ) -> None:
-        """Store the role and id of `config` for the next start. Raises ConfigFileError, and then it is open
-        which of both the file has; the next call writes in any case.
+        """Store the role and id of `config` for the next start. Raises ConfigFileError; if the sync
+        failed, it is open then which of both the disk has, and the next call writes in any case.
 
         `is_order`: an operator gave this role, and may write the same into the settings.
         """
@@ -120,9 +120,9 @@ class RoleFile:
             pending=pending,
             taken=taken,
         )
-        # Until the sync has returned the file may have either: what goes back to the role before must be written too.
-        self._is_synced = False
         self._file.write(content)
+        # Until the sync has returned the disk may have either: what goes back to the role before must be written too.
+        self._is_synced = False
         await self._disk.run(self._file.sync)
         self._is_synced = True
         self._held, self._ordered, self.pending, self.taken = now
