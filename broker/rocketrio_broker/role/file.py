@@ -101,17 +101,17 @@ class RoleFile:
         pending: PendingHandOver | None = None,
         taken: str | None = None,
     ) -> None:
-        """Store the role and id of `config` for the next start. Raises ConfigFileError; if the sync
-        failed, it is open then which of both the disk has, and the next call writes in any case.
+        """Store the role and id of `config` for the next start.
 
-        `is_order`: an operator gave this role, and may write the same into the settings.
+        `is_order` says that an operator gave this role, and may write the same into the settings. Raises
+        ConfigFileError; if the sync failed, it is open then which of both the disk has, and the next call writes.
         """
         taken = self.taken if taken is None else taken
         held = RoleAndId.of(config)
-        ordered = held if is_order else self._ordered
-        now = held, ordered, pending, taken
-        if self._is_synced and now == (self._held, self._ordered, self.pending, self.taken):
+        now = held, pending, taken
+        if self._is_synced and now == (self._held, self.pending, self.taken):
             return
+        ordered = held if is_order else self._ordered
         content = _Content(
             role=held.role,
             broker_id=held.broker_id,
@@ -125,7 +125,8 @@ class RoleFile:
         self._is_synced = False
         await self._disk.run(self._file.sync)
         self._is_synced = True
-        self._held, self._ordered, self.pending, self.taken = now
+        self._held, self.pending, self.taken = now
+        self._ordered = ordered
 
     def _load(self) -> RoleAndId:
         content = self._file.load(_Content)
