@@ -356,7 +356,10 @@ def test_broker_that_comes_back_with_an_older_copy_loses_nothing(
 
 
 def test_master_that_claims_in_a_hand_over_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands still; the follower takes over, dies and comes back a moment after that one has gone on."""
+    """It stands still; the follower takes over, dies and comes back a moment after that one has gone on.
+
+    Both follow each other then, until the one leads again whose settings say so.
+    """
     stalled = schedule_of(
         Fault(9.5, 5.0, "delay", "master", "slave-1", amount=0.01),
         Fault(10.13, 2.63, "pause", "master"),
@@ -368,7 +371,7 @@ def test_master_that_claims_in_a_hand_over_is_seen(monkeypatch: pytest.MonkeyPat
     assert check(ended) == []
     assert [event.broker for event in events_of(ended, HandedOver)] == [1]
     claim_in_a_hand_over(monkeypatch)
-    assert {"no send", "handed over with less"} <= broken_promises(stalled)
+    assert "handed over with less" in broken_promises(stalled)
 
 
 def test_slave_that_grabs_for_the_place_of_a_living_master_is_refused(
