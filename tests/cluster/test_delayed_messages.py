@@ -11,6 +11,7 @@ from tests.support.transaction_producer import COMMIT, HALF, OPERATIONS, produci
 from rocketrio_protocol.codes import ResponseCode
 
 DELAY = "DELAY\x01"
+PARKED = {"delayed": f"{DELAY}3", "half": "TRAN_MSG\x01true"}
 
 
 async def test_slave_parks_and_delivers_nothing_by_itself() -> None:
@@ -27,6 +28,21 @@ async def test_slave_parks_and_delivers_nothing_by_itself() -> None:
             for broker in (master, slave)
         ]
         assert parked[0] == parked[1]  # The times of delivery too: they are computed there again.
+
+
+@pytest.mark.parametrize("kind", ["delayed", "half"])
+async def test_new_master_has_the_topic_of_a_message_that_is_parked(kind: str) -> None:
+    """It took over before it copied the table with the topic, and no queue shows it that there is one."""
+    async with pair_of() as pair:
+        await pair.level()
+        await pair.send("one", topic="young", properties=PARKED[kind])
+        await pair.level()
+        assert pair.slave.state.topics.topic_config("young") is None
+        await pair.fail_over()
+        assert pair.slave.state.topics.topic_config("young") is not None
+        if kind == "delayed":
+            await trio.sleep(12)
+            assert await pair.read(pair.second, topic="young") == ["one"]
 
 
 @pytest.mark.slow

@@ -11,11 +11,13 @@ Answers to: TransactionalMessageBridge.parseHalfMessageInner, HookUtils.handleSc
 ScheduleMessageService.messageTimeUp.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from rocketrio_broker.requests.refusal import RefusedError
+from rocketrio_broker.store.consume_queue import FILLER_SIZE
 from rocketrio_broker.store.consume_queue_table import QUEUE_ID_LIMIT
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
@@ -38,6 +40,8 @@ from rocketrio_protocol.record.properties import (
 
 _DELAY: Final = property_label(PROPERTY_DELAY_TIME_LEVEL)
 HALF_QUEUE_ID: Final = 0
+PARKED_READ_LIMIT: Final = 10_000
+"""Messages of a queue that a new master looks at for topics of which its table was copied too early."""
 
 
 def delay_level(text: str | None) -> int:
@@ -104,6 +108,24 @@ def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | No
     except RemoteProtocolError:
         return None
     return message
+
+
+def parked_from(store: MessageStore, address: int) -> Iterator[PutMessage]:
+    """Yield the messages that are parked at this address of the log or later, as they are to be released.
+
+    Of each queue only the last `PARKED_READ_LIMIT` are read.
+    """
+    for topic in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC):
+        for queue in store.queues().get(topic, {}).values():
+            first = max(queue.first_at_or_after(address), queue.max_offset - PARKED_READ_LIMIT)
+            for offset in range(first, queue.max_offset):
+                entry = queue.entry(offset)
+                if entry is None or entry[1] == FILLER_SIZE:
+                    continue
+                message = stored_message(store, entry[0])
+                put = None if message is None else released(message)
+                if put is not None and put.topic not in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC):
+                    yield put
 
 
 def released(message: MessageExt) -> PutMessage | None:

@@ -28,6 +28,7 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio_broker.delay.delayed_puts import parked_from
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT
 from rocketrio_broker.ha.judgement import (
@@ -765,13 +766,22 @@ class RoleService:
             refusals.lift(Refuser.EPOCH)
 
     def _create_missing_topics(self, known_to: int) -> None:
-        """Create topics for messages from this address on that came from another broker without their topics."""
+        """Create topics for messages from this address on that came from another broker without their topics.
+
+        Also for those that are parked: delivered to a topic that is unknown, they could not be read.
+        """
         topics = self._broker.topics
-        for topic, queues in self._store.queues().items():
-            is_known = topics.topic_config(topic) is not None
-            if is_known or all(queue.last_physical_end <= known_to for queue in queues.values()):
+        last_ids = {
+            topic: max(queues)
+            for topic, queues in self._store.queues().items()
+            if any(queue.last_physical_end > known_to for queue in queues.values())
+        }
+        for put in parked_from(self._store, known_to):
+            last_ids[put.topic] = max(put.queue_id, last_ids.get(put.topic, 0))
+        for topic, last_id in last_ids.items():
+            if topics.topic_config(topic) is not None:
                 continue
-            count = max(*queues, LEAST_QUEUES - 1) + 1
+            count = max(last_id + 1, LEAST_QUEUES)
             topics.update(TopicConfig(topic, read_queue_nums=count, write_queue_nums=count))
             logger.warning(
                 "topic of replicated messages was unknown and is created topic=%s queues=%d",
