@@ -78,7 +78,7 @@ def test_offsets_bound_the_read(spark: SparkSession, cluster: Running) -> None:
 
 
 def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, cluster: Running) -> None:
-    assert load_frame(spark, cluster, topic="empty").count() == 0
+    assert load_frame(spark, cluster, "empty").count() == 0
 
 
 def test_a_limit_ends_the_read_early(spark: SparkSession, cluster: Running) -> None:
