@@ -31,6 +31,12 @@ async def return_as_slave(pair: OurPair) -> None:
     await ready(pair.slave)
 
 
+async def known_as_slave(master: OurBroker, slave: OurBroker) -> None:
+    """The master will believe a name server that this one took over; of a stranger it does not."""
+    path = master.store / "config" / "slaves.json"
+    await eventually(lambda: path.exists() and slave.address in path.read_text(), HANGS)
+
+
 async def promote(caller: Caller, broker: OurBroker) -> None:
     accepted(await caller.change_role(broker.address, "sync-master", 0))
 
@@ -142,6 +148,7 @@ async def test_stopped_process_is_replaced_within_the_stop_and_acknowledges_noth
     async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:
         call = Caller(pool)
         await call_until_acknowledged(call, old.address)
+        await known_as_slave(old, new)
         nursery.start_soon(load.run)
         await load.continues(100)
 
