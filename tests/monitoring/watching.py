@@ -9,6 +9,7 @@ import attrs
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.processes import Process, free_port
 from tests.support.prometheus import Prometheus, prometheus
+from tests.support.waiting import HANGS, eventually
 
 from rocketrio import Message, open_admin, open_client, open_consumer, open_producer
 
@@ -65,6 +66,13 @@ async def handle(name_server: str, count: int) -> None:
     async with open_consumer(
         "orders", group="billing", start_from="earliest", name_servers=[name_server], auto_commit=False
     ) as consumer:  # fmt: skip
+
+        def is_begun() -> bool:
+            queues = consumer.assignment
+            return bool(queues) and None not in map(consumer.position, queues)
+
+        # A commit says nothing of a queue whose beginning is not known yet: then the lag is unknown for good.
+        await eventually(is_begun, HANGS)
         for _ in range(count):
             await consumer.receive()
         await consumer.commit()
