@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 SETTINGS = ("ha_divergent_tail=cut", "slave_timeout=1")
 
 
+KNOWN_AFTER = 10.0
+
 pair = our_pair_fixture(role="sync-master", settings=SETTINGS)
 """Each story leaves the two with their roles changed."""
 
@@ -32,9 +34,13 @@ async def return_as_slave(pair: OurPair) -> None:
 
 
 async def known_as_slave(master: OurBroker, slave: OurBroker) -> None:
-    """The master will believe a name server that this one took over; of a stranger it does not."""
+    """The master will believe a name server that this one took over; of a stranger it does not.
+
+    It asks the name server who its slaves are a moment after one has connected. The file may be of an earlier time.
+    """
     path = master.store / "config" / "slaves.json"
     await eventually(lambda: path.exists() and slave.address in path.read_text(), HANGS)
+    await trio.sleep(KNOWN_AFTER)
 
 
 async def promote(caller: Caller, broker: OurBroker) -> None:
