@@ -60,7 +60,7 @@ class Target:
                     return
 
     async def keep_few(self, most: int = _CONNECTIONS) -> None:
-        """Be gone with every connection once their number is `most`."""
+        """End every connection once there are `most` of them."""
         if len(self.open_streams) >= most:
             await self.close_all()
 

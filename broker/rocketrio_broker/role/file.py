@@ -86,7 +86,7 @@ class RoleFile:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether an operator gave the held role, and not another broker."""
+        """Return True if an operator gave the held role, False if another broker did."""
         return self._held == self._ordered
 
     def apply(self, config: BrokerConfig) -> BrokerConfig:

@@ -82,7 +82,7 @@ class DeadLetterCount:
 
 @attrs.frozen
 class Resent:
-    """What became of one dead letter."""
+    """The result for one dead letter."""
 
     message: MessageExt
     outcome: str

@@ -56,7 +56,7 @@ class Progress:
 
 @attrs.frozen
 class BrokerFacts:
-    """What changes rarely at a broker, so that it is asked for once a minute."""
+    """Facts about a broker that change rarely: they are asked for once a minute."""
 
     topics: Mapping[str, int]
     """The number of readable queues by topic."""

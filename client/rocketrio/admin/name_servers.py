@@ -43,7 +43,7 @@ class NameServerState:
     brokers: int | None
     """The addresses that it knows; None if it did not answer."""
     differs: Sequence[str]
-    """What it says otherwise than most of them, or than the first where no more agree."""
+    """The answers in which it differs from most of them, or from the first if no majority agrees."""
     problem: str | None
 
 

@@ -1,4 +1,4 @@
-"""What a run of `DeadLetters.resend_all` has sent, in a file, so that an interrupted run is continued.
+"""Records in a file what a run of `DeadLetters.resend_all` has sent, so that an interrupted run can continue.
 
     {"resend": "billing", "to": "group"}
     {"sending": "broker-a/0/12 0A00…"}      written to the disk before the message is sent
@@ -25,7 +25,7 @@ from rocketrio_protocol.message import MessageExt
 
 @attrs.frozen
 class JournalState:
-    """What a journal says."""
+    """The content of a journal."""
 
     head: str | None
     """Its first line; None if there is none yet."""

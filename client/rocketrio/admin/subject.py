@@ -1,4 +1,4 @@
-"""What all subjects of administration have: a client, its requests to single brokers, and who is there."""
+"""The base of all subjects of administration: a client, its requests to single brokers, and the list of brokers."""
 
 import attrs
 

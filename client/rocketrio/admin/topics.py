@@ -78,7 +78,7 @@ class PermissionChange:
 
 @attrs.frozen
 class TopicCount:
-    """What brokers have counted for a topic, or of a topic for one group."""
+    """The counts of brokers for a topic, or for one group of a topic."""
 
     topic: str
     group: str | None
@@ -109,7 +109,7 @@ class TopicOverview:
     queues: int | None
     """To read, on all brokers that answered; None if none of them has it, and others did not answer."""
     permission: int | None
-    """What clients may do on any of its brokers; None as for `queues`."""
+    """The permissions of clients on any of its brokers; None as for `queues`."""
     brokers: Sequence[str]
     message_type: str | None
     """`normal`, `fifo`, `delay`, `transaction` or `mixed`; None if no broker reports attributes."""

@@ -61,7 +61,7 @@ class StalenessBound:
 
 @attrs.frozen
 class ReplicaPolicy:
-    """What a reader follows when it chooses a replica."""
+    """The policy by which a reader chooses a replica."""
 
     read_from: ReadFrom | Literal["auto", "slave"] = "suggested"
     bound: StalenessBound | None = None
