@@ -1,6 +1,7 @@
 """Delayed messages and transactions over a change of masters: nothing is lost, little comes twice."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -8,6 +9,10 @@ from tests.support.clocks import SteppedClock
 from tests.support.pair import pair_of
 from tests.support.transaction_producer import COMMIT, HALF, OPERATIONS, producing_on
 
+from rocketrio_broker.delay.delayed_puts import parked_from
+from rocketrio_broker.role import service
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.codes import ResponseCode
 
 DELAY = "DELAY\x01"
@@ -43,6 +48,37 @@ async def test_new_master_has_the_topic_of_a_message_that_is_parked(kind: str) -
         if kind == "delayed":
             await trio.sleep(12)
             assert await pair.read(pair.second, topic="young") == ["one"]
+
+
+async def test_reading_many_parked_messages_gives_way_to_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_in: Counter[int] = Counter()
+
+    class Steps(trio.abc.Instrument):
+        number = 0
+
+        def before_task_step(self, task: object) -> None:
+            self.number += 1
+
+    steps = Steps()
+
+    def counted(store: MessageStore, address: int) -> Iterator[PutMessage]:
+        for put in parked_from(store, address):
+            read_in[steps.number] += 1
+            yield put
+
+    monkeypatch.setattr(service, "parked_from", counted)
+    monkeypatch.setattr(service, "PARKED_TURN", 7)
+    async with pair_of() as pair:
+        for number in range(50):
+            await pair.send(str(number), topic="young", properties=f"{DELAY}18")
+        await pair.level()
+        trio.lowlevel.add_instrument(steps)
+        await pair.fail_over()
+        trio.lowlevel.remove_instrument(steps)
+    assert sum(read_in.values()) >= 50
+    assert max(read_in.values()) <= 7
 
 
 @pytest.mark.slow

@@ -95,6 +95,9 @@ OUTCOME_PAUSE: Final = 0.5
 LEAST_QUEUES: Final = 4
 """Queues of a topic from a broker that did not report its queue counts (clients' defaultTopicQueueNums)."""
 
+PARKED_TURN: Final = 200
+"""Parked messages that are read without giving way to requests: five milliseconds of work."""
+
 ROOM_CHECK_INTERVAL: Final = 5.0
 """Seconds until a broker whose disk cannot store its topics, or its role, tries again."""
 
@@ -736,7 +739,7 @@ class RoleService:
         """Create and store topics; while the disk is full no message can be taken either: only reads are served."""
         while True:
             try:
-                self._create_missing_topics(known_to)
+                await self._create_missing_topics(known_to)
                 await self._broker.sync_tables()
                 return
             except ConfigFileError as error:
@@ -765,7 +768,7 @@ class RoleService:
             self._epoch_role = role
             refusals.lift(Refuser.EPOCH)
 
-    def _create_missing_topics(self, known_to: int) -> None:
+    async def _create_missing_topics(self, known_to: int) -> None:
         """Create topics for messages from this address on that came from another broker without their topics.
 
         Also for those that are parked: delivered to a topic that is unknown, they could not be read.
@@ -776,8 +779,11 @@ class RoleService:
             for topic, queues in self._store.queues().items()
             if any(queue.last_physical_end > known_to for queue in queues.values())
         }
-        for put in parked_from(self._store, known_to):
+        for count, put in enumerate(parked_from(self._store, known_to), start=1):
             last_ids[put.topic] = max(put.queue_id, last_ids.get(put.topic, 0))
+            if count % PARKED_TURN == 0:
+                # A directory without epochs has all of its parked messages read, while reads are served.
+                await trio.lowlevel.checkpoint()
         for topic, last_id in last_ids.items():
             if topics.topic_config(topic) is not None:
                 continue
