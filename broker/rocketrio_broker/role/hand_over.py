@@ -55,7 +55,7 @@ from rocketrio_protocol.errors import BrokerError, Error
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, check
 
-logger = logging.getLogger("rocketrio_broker.role.hand_over")
+logger = logging.getLogger("rocketrio_broker.hand_over")
 
 CATCH_UP_LIMIT: Final = 1.0
 """Seconds that writes wait for the follower to get the whole log; then the hand-over fails, and they are stored."""
