@@ -1052,7 +1052,10 @@ def test_wait_of_a_slave_without_a_reason_is_reported() -> None:
     for event in (lost, cut(broker=1, is_proven=False)):
         assert _tails(event, had) == told
         assert _tails(event, unknown) == set()
-    assert _tails(attrs.evolve(lost, left=200), unknown) == told
+    kept = attrs.evolve(lost, left=200)
+    assert _tails(kept, unknown, acknowledge="memory") == set()
+    assert _tails(kept, unknown, acknowledge="disk") == told
+    assert _tails(attrs.evolve(kept, how="kill"), unknown, acknowledge="memory") == told
     assert _tails(attrs.evolve(lost, broker=0), unknown) == told
     assert _tails(unknown, slaves=2) == set()
     assert _tails(had, slaves=2) == told

@@ -141,8 +141,8 @@ def nothing_acknowledged_is_cut_automatically(story: Story) -> Iterator[Violatio
 def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
     """A former master waits for an operator, or for his rule, only if something was answered for what it has.
 
-    Or if it may have been: a slave told it so; or the only slave has lost something since, and cannot say what it had;
-    or something was answered without a slave. Of two slaves one may not have been asked. A stranger that does not
+    Or if it may have been: a slave told it so; or the only slave has lost something since, or its power was cut while it
+    reported what it had in memory, and it cannot say what it had; or something was answered without a slave. Of two slaves one may not have been asked. A stranger that does not
     identify itself may be an Apache slave.
     """
     mode = story.schedule.mode
@@ -156,7 +156,14 @@ def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
             for event in story.history.events
         )
         has_lost = any(
-            (isinstance(event, MemberEnded) and event.left < event.log_end)
+            (
+                isinstance(event, MemberEnded)
+                and (
+                    event.left < event.log_end
+                    # Nothing was lost then, but only the simulator knows that.
+                    or (event.how == "power cut" and mode.acknowledge == "memory")
+                )
+            )
             or (isinstance(event, TailCut) and not event.is_proven)
             for event in story.history.events
             if event.at <= wait.at and getattr(event, "broker", wait.broker) != wait.broker
