@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
-from tests.interop.java_client import JavaClient, compiled_client, make_topic
+from tests.interop.java_client import JavaClient, compiled_client, make_topic, queue_of
 from tests.support.ours import OurBroker, OurNameServer
 
 UNAVAILABLE = pytest.StashKey[str]()
@@ -111,6 +111,12 @@ def on_ours(world: World) -> OnOurs:
     return world.on_ours
 
 
+@pytest.fixture(scope="module", params=["apache", "ours"])
+def side(request: pytest.FixtureRequest, world: World) -> OnApache | OnOurs:
+    """The cluster of each product in turn."""
+    return world.on_apache if request.param == "apache" else world.on_ours
+
+
 def _start(version: str, folder: Path, stack: ExitStack) -> World:
     apache_names = ApacheNameServer(version, folder / "apache-namesrv")
     our_names = OurNameServer(folder / "our-namesrv")
@@ -192,4 +198,4 @@ def topic(java: JavaClient, on_ours: OnOurs) -> str:
 @pytest.fixture
 def queue(topic: str) -> dict[str, Any]:
     """The first queue of the topic, as calls want it."""
-    return {"topic": topic, "broker": "broker-a", "queue_id": 0}
+    return queue_of(topic)

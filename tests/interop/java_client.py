@@ -63,6 +63,17 @@ class JavaClient(LineClient):
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    def create_topic(self, name: str, *, at: str, queues: int = 1) -> str:
+        """Create a topic on the broker at this address, and return its name once the client has the route."""
+        self.call("create_topic", address=at, topic=name, queues=queues)
+        self.until("publish_queues", topic=name)
+        return name
+
+    def mqadmin(self, *words: str, **options: bool) -> str:
+        """Return what Apache's tool prints."""
+        text: str = self.call("mqadmin", words=[*words], **options)
+        return text
+
     async def seen(self, member: str, count: int, limit: float) -> list[dict[str, Any]]:
         """What a member (of `work_start`) was handed, once there are `count`; TooSlowError after `limit` seconds."""
         with trio.fail_after(limit):
@@ -80,10 +91,31 @@ rebalances while its heartbeat is under way reports its new subscription 30 s la
 
 
 def make_topic(java: JavaClient, master: str) -> str:
-    name = f"story-{next(TOPIC_NUMBERS)}"
-    java.call("create_topic", address=master, topic=name, queues=2)
-    java.until("publish_queues", topic=name)
-    return name
+    return java.create_topic(f"story-{next(TOPIC_NUMBERS)}", at=master, queues=2)
+
+
+def read_by_a_member(
+    java: JavaClient, master: str, topic: str, group: str, *, tags: str = "", **options: object
+) -> list[dict[str, Any]]:
+    """Fill a new topic, three messages in each of two queues, for a member that stays; return what sends told."""
+    java.create_topic(topic, at=master, queues=2)
+    sent = [
+        java.call(
+            "send", topic=topic, broker="broker-a", queue_id=queue_id, body=f"{number}",
+            keys=f"k{queue_id}-{number}", tags=tags, properties={},
+        )
+        for queue_id in range(2)
+        for number in range(3)
+    ]  # fmt: skip
+    java.call("push_start", group=group, topic=topic, **options)
+    taken = java.call("push_take", group=group, count=len(sent), timeout=JOIN_TIMEOUT)
+    assert len(taken) == len(sent)
+    return sent
+
+
+def queue_of(topic: str, number: int = 0) -> dict[str, Any]:
+    """Return a queue as calls want it."""
+    return {"topic": topic, "broker": "broker-a", "queue_id": number}
 
 
 def bodies(messages: list[dict[str, Any]]) -> list[str]:

@@ -24,8 +24,7 @@ class OneMaster:
     def new_topic(self, *, queues: int = 1) -> str:
         """A topic that was not used yet, and that Java's client knows."""
         topic = f"topic-{next(_NUMBERS)}"
-        self.java.call("create_topic", address=self.master.address, topic=topic, queues=queues)
-        self.java.until("publish_queues", topic=topic)
+        self.java.create_topic(topic, at=self.master.address, queues=queues)
         return topic
 
 

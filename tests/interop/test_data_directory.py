@@ -41,9 +41,9 @@ def test_apache_and_we_take_turns_on_one_directory(
         for turn, broker in enumerate(turns):
             with broker:
                 if turn == 0:
-                    java.call("create_topic", address=broker.address, topic="moved", queues=1)
-                java.until("publish_queues", topic="moved")
-                if turn:
+                    java.create_topic("moved", at=broker.address)
+                else:
+                    java.until("publish_queues", topic="moved")
                     _see(java, expected, committed, ending)
                 prefix = f"turn-{turn}"
                 java.until("send", body=f"{prefix}-hello", keys="hello", **QUEUE)

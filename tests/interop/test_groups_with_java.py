@@ -20,7 +20,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop.conftest import OnApache, OnOurs, World
+from tests.interop.conftest import OnApache, OnOurs
 from tests.support import wire
 from tests.support.waiting import eventually
 
@@ -31,28 +31,17 @@ PATIENCE = 75.0
 """Seconds until a Java member has its queues; some look for them again only after 20 s."""
 
 
-@pytest.fixture(params=["on Apache", "on ours"])
-def side(request: pytest.FixtureRequest, world: World) -> OnApache | OnOurs:
-    return world.on_apache if request.param == "on Apache" else world.on_ours
-
-
 @pytest.fixture
 def topic(side: OnApache | OnOurs) -> str:
     """A new topic with two queues."""
     name = f"groups-{next(NUMBERS)}"
-    side.java.call("create_topic", address=side.master.address, topic=name, queues=2)
-    side.java.until("publish_queues", topic=name)
-    return name
+    return side.java.create_topic(name, at=side.master.address, queues=2)
 
 
 @pytest.fixture
 async def client(side: OnApache | OnOurs) -> Any:
     async with open_client(name_servers=[side.name_server]) as opened:
         yield opened
-
-
-def queue(topic: str, number: int = 0) -> dict[str, Any]:
-    return {"topic": topic, "broker": "broker-a", "queue_id": number}
 
 
 async def fill(client: ClientInstance, topic: str, count: int) -> None:

@@ -46,8 +46,7 @@ def status_of(broker: str, home: Path) -> list[str]:
 def one_message_everywhere(cluster: OnApache | OnOurs) -> int:
     """Where both logs end then."""
     java, master = cluster.java, cluster.master.address
-    java.call("create_topic", address=master, topic="status", queues=1)
-    java.until("publish_queues", topic="status")
+    java.create_topic("status", at=master)
     java.call("send", topic="status", broker="broker-a", queue_id=0, body="x")
     return wait_caught_up(master, cluster.slave.address)
 

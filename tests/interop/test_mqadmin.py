@@ -22,15 +22,13 @@ from tests.golden.reported_keys import (
     wrong_forms,
 )
 from tests.interop.conftest import OnApache, OnOurs
-from tests.interop.java_client import JavaClient
+from tests.interop.java_client import JOIN_TIMEOUT, JavaClient
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
 TOPIC, GROUP, COPY = "tool-orders", "tool-billing", "tool-copy"
 QUEUES, PER_QUEUE = 2, 3
-JOIN_TIMEOUT = 75.0
-"""Seconds, as in test_java_on_our_broker.py."""
 SHARED_SETTINGS = 60
 """Settings of brokers that both products have, at least: ours has more of its own from time to time."""
 
@@ -63,8 +61,7 @@ class Side:
     sent: list[dict[str, Any]]
 
     def told(self, *words: str) -> str:
-        text: str = self.java.call("mqadmin", words=[*words])
-        return text
+        return self.java.mqadmin(*words)
 
 
 @attrs.frozen
@@ -99,8 +96,7 @@ def both(version: str, on_apache: OnApache, on_ours: OnOurs) -> Iterator[Both]:
 def _prepared(cluster: OnApache | OnOurs) -> Side:
     """A topic with messages that a group has read, whose member is still there."""
     java, master = cluster.java, cluster.master.address
-    java.call("create_topic", address=master, topic=TOPIC, queues=QUEUES)
-    java.until("publish_queues", topic=TOPIC)
+    java.create_topic(TOPIC, at=master, queues=QUEUES)
     sent = [
         java.call(
             "send", topic=TOPIC, broker="broker-a", queue_id=queue_id, body=f"{queue_id}/{number}",

@@ -44,8 +44,7 @@ class Asked:
 
     async def told(self, *words: str) -> str:
         """What the tool prints; the answering client lives in this process meanwhile."""
-        text: str = await self.java.acall("mqadmin", words=[*words])
-        return text
+        return await trio.to_thread.run_sync(self.java.mqadmin, *words)
 
 
 @pytest.fixture(scope="module", params=["apache", "ours"])
@@ -66,8 +65,7 @@ def asked(
         stack.enter_context(master)
         java = stack.enter_context(JavaClient(version, names.address, folder / "java"))
         topic = f"asked-{request.param}"
-        java.call("create_topic", address=master.address, topic=topic, queues=2)
-        java.until("publish_queues", topic=topic)
+        java.create_topic(topic, at=master.address, queues=2)
         yield Asked(names.address, java, version, topic, CLIENT_IDS[request.param])
 
 

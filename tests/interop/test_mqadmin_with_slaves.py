@@ -126,8 +126,7 @@ class Tool:
     def told(self, command: str, words: str = "") -> str:
         """What it printed, exceptions too."""
         filled = [word.format(**self.words) for word in words.split()]
-        text: str = self.java.call("mqadmin", words=[*command.split(), *filled], errors=True)
-        return text
+        return self.java.mqadmin(*command.split(), *filled, errors=True)
 
     def topics(self) -> set[str]:
         return set(self.told("topicList").split())

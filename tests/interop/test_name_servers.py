@@ -298,8 +298,7 @@ def acting(version: str, tmp_path: Path) -> Iterator[tuple[ApacheNameServer, Bro
         )
         stack.enter_context(master)
         with JavaClient(version, names.address, tmp_path / "java") as java:
-            java.call("create_topic", address=master.address, topic="spread", queues=1)
-            java.until("publish_queues", topic="spread")
+            java.create_topic("spread", at=master.address)
             java.call("send_many", topic="spread", prefix="m", count=40)
         stack.enter_context(slave)
         yield names, master, slave

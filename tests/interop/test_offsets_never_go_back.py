@@ -41,8 +41,7 @@ def pair(version: str, tmp_path: Path) -> Iterator[PairAndJava]:
         OurBroker(tmp_path / "slave", names.address, role="slave", broker_id=1) as slave,
         JavaClient(version, names.address, tmp_path / "java") as java,
     ):
-        java.call("create_topic", address=master.address, topic=TOPIC, queues=1)
-        java.until("publish_queues", topic=TOPIC)
+        java.create_topic(TOPIC, at=master.address)
         java.call("send_many", prefix="message", count=200, **QUEUE)
         wait_caught_up(master.address, slave.address)
         wait_until(

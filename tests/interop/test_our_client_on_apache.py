@@ -65,8 +65,7 @@ def setting(request: pytest.FixtureRequest, world: World) -> Setting:
     else:
         name_server, java = world.on_apache.name_server, world.on_apache.java
         master = world.on_apache.master.address
-    java.call("create_topic", address=master, topic=topic, queues=2)
-    java.until("publish_queues", topic=topic)
+    java.create_topic(topic, at=master, queues=2)
     is_binary = request.param == "ROCKETMQ client"
     serialize_type = SerializeType.ROCKETMQ if is_binary else SerializeType.JSON
     return Setting(name_server, java, serialize_type, topic)

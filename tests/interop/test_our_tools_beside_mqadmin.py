@@ -36,16 +36,13 @@ from rocketrio.admin.name_servers import (
 from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import RequestCodeNotSupportedError
 from tests.interop.conftest import OnApache, OnOurs
-from tests.interop.java_client import JavaClient
+from tests.interop.java_client import JOIN_TIMEOUT, JavaClient, read_by_a_member
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
 TOPIC, GROUP = "beside-orders", "beside-billing"
 TRACED, READER = "beside-shop", "beside-reader"
-QUEUES, PER_QUEUE = 2, 3
-JOIN_TIMEOUT = 75.0
-"""Seconds, as in test_java_on_our_broker.py."""
 
 
 @attrs.frozen
@@ -59,12 +56,8 @@ class Side:
     java: JavaClient
     sent: list[dict[str, Any]]
 
-    def mqadmin(self, *words: str) -> str:
-        text: str = self.java.call("mqadmin", words=[*words])
-        return text
-
     async def told(self, *words: str) -> str:
-        return await trio.to_thread.run_sync(lambda: self.mqadmin(*words))
+        return await trio.to_thread.run_sync(self.java.mqadmin, *words)
 
     @property
     def is_apache_4(self) -> bool:
@@ -75,23 +68,12 @@ class Side:
 def side(request: pytest.FixtureRequest, version: str, on_apache: OnApache, on_ours: OnOurs) -> Any:
     cluster: OnApache | OnOurs = on_apache if request.param == "apache" else on_ours
     java, master = cluster.java, cluster.master.address
-    java.call("create_topic", address=master, topic=TOPIC, queues=QUEUES)
-    java.until("publish_queues", topic=TOPIC)
-    sent = [
-        java.call(
-            "send", topic=TOPIC, broker="broker-a", queue_id=queue_id, body=f"{number}",
-            keys=f"k{queue_id}-{number}", tags="red", properties={},
-        )
-        for queue_id in range(QUEUES)
-        for number in range(PER_QUEUE)
-    ]  # fmt: skip
-    java.call("push_start", group=GROUP, topic=TOPIC)
-    java.call("push_take", group=GROUP, count=len(sent), timeout=JOIN_TIMEOUT)
+    sent = read_by_a_member(java, master, TOPIC, GROUP, tags="red")
     side = Side(request.param, version, cluster.name_server, master, java, sent)
     wait_until(
         lambda: (
-            "Diff Total: 0" in side.mqadmin("consumerProgress", "-g", GROUP)
-            and f"\n{TOPIC} " in side.mqadmin("consumerProgress", "-g", GROUP)
+            "Diff Total: 0" in (told := java.mqadmin("consumerProgress", "-g", GROUP))
+            and f"\n{TOPIC} " in told
         ),
         "committed",
         60,
@@ -217,7 +199,7 @@ async def test_topics_and_counts_are_those_of_topic_status_and_stats_all(
     rows = [line.split() for line in told.splitlines() if line.startswith("broker-a")]
     assert silent == {}
     assert overview.messages == sum(int(row[3]) - int(row[2]) for row in rows)
-    assert (overview.queues, overview.permission) == (QUEUES, READ_WRITE)
+    assert (overview.queues, overview.permission) == (2, READ_WRITE)
     assert overview.groups is not None
     assert GROUP in overview.groups
     counts = await admin.topic_counts([TOPIC])

@@ -59,8 +59,7 @@ def wait_bodies(java: JavaClient, topic: str, expected: list[str], timeout: floa
 
 
 def make_topic(java: JavaClient, address: str, topic: str) -> None:
-    java.call("create_topic", address=address, topic=topic, queues=1)
-    java.until("publish_queues", topic=topic)
+    java.create_topic(topic, at=address)
 
 
 def test_levels_are_delivered_at_their_times(ours: OnOurs) -> None:

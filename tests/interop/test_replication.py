@@ -46,8 +46,7 @@ def _fill(cluster: OnApache | OnOurs) -> None:
     """400 messages in one queue, over a file's end, and a committed offset."""
     java = cluster.java
     queue: dict[str, Any] = {"topic": "replicated", "broker": "broker-a", "queue_id": 0}
-    java.call("create_topic", address=cluster.master.address, topic="replicated", queues=2)
-    java.until("publish_queues", topic="replicated")
+    java.create_topic("replicated", at=cluster.master.address, queues=2)
     # A slave without any log is given the last file only, so it has to be there before the first one is full.
     java.call("send", body="first", **queue)
     wait_caught_up(cluster.master.address, cluster.slave.address)
@@ -161,8 +160,7 @@ def test_our_master_gets_back_from_apache_s_slave_what_it_lost(
 ) -> None:
     """Its disk is as it was some messages ago; the slave is asked by requests that Apache's answer."""
     master, slave, java = on_ours.master, on_ours.slave, on_ours.java
-    java.call("create_topic", address=master.address, topic="lost", queues=1)
-    java.until("publish_queues", topic="lost")
+    java.create_topic("lost", at=master.address)
     java.call("send_many", prefix="kept", count=20, topic="lost")
     wait_caught_up(master.address, slave.address)
     master.stop()
@@ -188,8 +186,7 @@ def test_apache_s_slave_passes_over_a_deletion(on_ours: OnOurs) -> None:
     """It stores the record, gives it no queue entry, and recovers across it."""
     master, slave, java = on_ours.master, on_ours.slave, on_ours.java
     queue = {"topic": "reborn", "queueId": "0"}
-    java.call("create_topic", address=master.address, topic="reborn", queues=1)
-    java.until("publish_queues", topic="reborn")
+    java.create_topic("reborn", at=master.address)
     java.call("send_many", prefix="earlier", count=5, topic="reborn")
     wait_caught_up(master.address, slave.address)
     before = wire.max_physical_offset(master.address)
@@ -204,8 +201,7 @@ def test_apache_s_slave_passes_over_a_deletion(on_ours: OnOurs) -> None:
         for broker in (master, slave)
     ]
     assert offsets == ["0", "5"]
-    java.call("create_topic", address=master.address, topic="reborn", queues=1)
-    java.until("publish_queues", topic="reborn")
+    java.create_topic("reborn", at=master.address)
     java.call("send_many", prefix="later", count=1, topic="reborn")
     end = wait_caught_up(master.address, slave.address)
     assert digest(slave.store, end) == digest(master.store, end)

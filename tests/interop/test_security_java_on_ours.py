@@ -190,8 +190,7 @@ def administered(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def told(java: JavaClient, *words: str) -> str:
-    text: str = java.call("mqadmin", words=[*words], errors=True)
-    return text
+    return java.mqadmin(*words, errors=True)
 
 
 def test_mqadmin_without_an_account_is_refused(secured: SecuredOurs, tmp_path: Any) -> None:

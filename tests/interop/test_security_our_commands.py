@@ -161,7 +161,7 @@ def test_mqadmin_and_we_show_the_same_users_and_rights(secured: Secured, tmp_pat
     with JavaClient(secured.version, secured.name_server, home) as java:
 
         def mqadmin(*words: str) -> str:
-            return str(java.call("mqadmin", words=[*words, *where], errors=True))
+            return java.mqadmin(*words, *where, errors=True)
 
         theirs = mqadmin("getAcl", "-s", "User:shared")
         for text in ("User:shared", "Group:g*", "Sub", "Get", "Deny"):

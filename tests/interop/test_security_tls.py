@@ -90,8 +90,7 @@ def ours(
 
 def round_trip(java: JavaClient, master: str) -> list[str]:
     """Let Java create a topic, send and pull."""
-    java.call("create_topic", address=master, topic="orders", queues=1)
-    java.until("publish_queues", topic="orders")
+    java.create_topic("orders", at=master)
     queue = {"topic": "orders", "broker": "broker-a", "queue_id": 0}
     sent = [java.call("send", body=f"body-{number}", **queue) for number in range(5)]
     pulled = java.call("pull", block=True, offset=sent[0]["queue_offset"], **queue)

@@ -16,6 +16,7 @@ import trio
 from rocketrio import MessageQueue, Prefetch, open_client, open_consumer
 from rocketrio_protocol.codes import MASTER_ID
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker
+from tests.interop.java_client import queue_of
 from tests.interop.slaves_of_both import (
     APACHE_SLAVE,
     OUR_SLAVE,
@@ -47,14 +48,10 @@ def cluster(
     folder = tmp_path_factory.mktemp(f"slaves-{version}")
     with slaves_of_both(version, folder, master=request.param) as cluster:
         for topic in ("split", "killed"):
-            cluster.java.call("send_many", prefix="m", count=COUNT, **_queue(topic))
+            cluster.java.call("send_many", prefix="m", count=COUNT, **queue_of(topic))
         for slave in cluster.slaves.values():
             wait_until(lambda slave=slave: _serves(slave), "the slaves serve", METADATA_TIMEOUT)  # type: ignore[misc]
         yield cluster
-
-
-def _queue(topic: str) -> dict[str, Any]:
-    return {"topic": topic, "broker": "broker-a", "queue_id": 0}
 
 
 def _serves(slave: Broker) -> bool:
@@ -81,7 +78,7 @@ def _nodes_of(cluster: Cluster, slave: int) -> set[int]:
 def test_java_consumer_reads_at_the_slave_and_returns_to_the_master(
     cluster: Cluster, slave: int
 ) -> None:
-    asked: dict[str, Any] = {"group": group_of("java", "split", slave), **_queue("split")}
+    asked: dict[str, Any] = {"group": group_of("java", "split", slave), **queue_of("split")}
     java, offset, nodes = cluster.java, 0, []
     while True:
         pulled = java.call("pull", offset=offset, max=8, **asked)
@@ -135,7 +132,7 @@ def test_several_slaves_have_the_same_log_through_cuts_and_load(cluster: Cluster
     """Connections are reset, and held up, while messages arrive."""
     java = cluster.java
     for number, words in enumerate([("drop",), ("hold", "drop", "go"), ("hold", "go")]):
-        sends = {"prefix": f"cut-{number}", "padding": PADDING, **_queue("loaded")}
+        sends = {"prefix": f"cut-{number}", "padding": PADDING, **queue_of("loaded")}
         java.call("send_many", count=100, **sends)
         cluster.link.tell(words[0])
         java.call("send_many", count=100, **sends)
@@ -148,7 +145,7 @@ def test_several_slaves_have_the_same_log_through_cuts_and_load(cluster: Cluster
 def test_slave_that_was_away_for_more_than_a_file_continues(cluster: Cluster) -> None:
     for slave in cluster.slaves.values():
         slave.kill()
-    cluster.java.call("send_many", prefix="away", count=400, padding=PADDING, **_queue("loaded"))
+    cluster.java.call("send_many", prefix="away", count=400, padding=PADDING, **queue_of("loaded"))
     for slave in cluster.slaves.values():
         slave.start()
     for slave in cluster.slaves.values():
@@ -165,9 +162,9 @@ def test_a_slave_that_comes_late_and_empty(cluster: Cluster, tmp_path: Path) -> 
         late = ApacheBroker(
             cluster.apache_slave.version, tmp_path, cluster.name_server, role="SLAVE", broker_id=3
         )
-    cluster.java.call("send_many", prefix="early", count=400, padding=PADDING, **_queue("loaded"))
+    cluster.java.call("send_many", prefix="early", count=400, padding=PADDING, **queue_of("loaded"))
     with late:
-        cluster.java.call("send_many", prefix="late", count=20, **_queue("loaded"))
+        cluster.java.call("send_many", prefix="late", count=20, **queue_of("loaded"))
         end = wait_caught_up(cluster.master.address, late.address)
         first = first_address(late.store)
         assert digest(late.store, end) == digest(cluster.master.store, end, first=first)
@@ -182,11 +179,11 @@ def _assert_same_logs(cluster: Cluster) -> None:
 
 def test_progress_of_delayed_messages_arrives(cluster: Cluster) -> None:
     java = cluster.java
-    before = java.call("offsets", **_queue("loaded"))["max"]
+    before = java.call("offsets", **queue_of("loaded"))["max"]
     for level in (1, 2, 2):
-        java.call("send", body=f"level {level}", delay_level=level, **_queue("loaded"))
+        java.call("send", body=f"level {level}", delay_level=level, **queue_of("loaded"))
     wait_until(
-        lambda: java.call("offsets", **_queue("loaded"))["max"] == before + 3, "delivered", 30
+        lambda: java.call("offsets", **queue_of("loaded"))["max"] == before + 3, "delivered", 30
     )
     wait_until(lambda: _delivered(cluster.master).get(2, 0) >= 2, "written down")
     wanted = _delivered(cluster.master)

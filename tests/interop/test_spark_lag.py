@@ -39,7 +39,7 @@ def java(cluster: Running, tmp_path: Path) -> Iterator[JavaClient]:
 
 def progress(java: JavaClient, topic: str) -> dict[MessageQueue, Progress]:
     """The queues of the topic in the tool's table, whose columns have fixed widths."""
-    lines = java.call("mqadmin", words=["consumerProgress", "-g", GROUP, "-n", java.name_server])
+    lines = java.mqadmin("consumerProgress", "-g", GROUP, "-n", java.name_server)
     found: dict[MessageQueue, Progress] = {}
     for line in lines.splitlines():
         words = line.split()

@@ -35,8 +35,7 @@ def _read(name_server: str, topic: str, **given: str) -> dict[int, list[bytes]]:
 @pytest.fixture
 def topic(on_apache: OnApache) -> str:
     name = f"spark-{next(TOPIC_NUMBERS)}"
-    on_apache.java.call("create_topic", address=on_apache.master.address, topic=name, queues=QUEUES)
-    on_apache.java.until("publish_queues", topic=name)
+    on_apache.java.create_topic(name, at=on_apache.master.address, queues=QUEUES)
 
     async def load() -> None:
         async with channel_pool() as pool:

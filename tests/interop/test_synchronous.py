@@ -36,8 +36,7 @@ class Mixed:
         return status
 
     def make_topic(self) -> None:
-        self.java.call("create_topic", address=self.master.address, topic="synchronous", queues=1)
-        self.java.until("publish_queues", topic="synchronous")
+        self.java.create_topic("synchronous", at=self.master.address)
 
 
 @pytest.fixture

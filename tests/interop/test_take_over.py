@@ -7,7 +7,7 @@ import trio
 
 from rocketrio import MessageQueue, Prefetch, open_client, open_consumer
 from tests.interop.apache import METADATA_TIMEOUT
-from tests.interop.conftest import OnApache, OnOurs, World
+from tests.interop.conftest import OnApache, OnOurs
 from tests.support import wire
 from tests.support.commit_logs import digest, wait_caught_up
 from tests.support.waiting import eventually, wait_until
@@ -18,44 +18,39 @@ TOPIC = "taken-over"
 QUEUE: dict[str, Any] = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0}
 
 
-@pytest.fixture(params=["our slave", "Apache slave"])
-def cluster(request: pytest.FixtureRequest, world: World) -> OnApache | OnOurs:
-    return world.on_apache if request.param == "our slave" else world.on_ours
+def test_killed_slave_comes_back_and_catches_up(side: OnApache | OnOurs) -> None:
+    side.java.call("send_many", prefix="before", count=20, topic=TOPIC)
+    wait_caught_up(side.master.address, side.slave.address)
+    side.slave.kill()
+    side.java.call("send_many", prefix="meanwhile", count=300, padding="." * 3000, topic=TOPIC)
+    side.slave.restart()
+    assert_same_logs(side)
 
 
-def test_killed_slave_comes_back_and_catches_up(cluster: OnApache | OnOurs) -> None:
-    cluster.java.call("send_many", prefix="before", count=20, topic=TOPIC)
-    wait_caught_up(cluster.master.address, cluster.slave.address)
-    cluster.slave.kill()
-    cluster.java.call("send_many", prefix="meanwhile", count=300, padding="." * 3000, topic=TOPIC)
-    cluster.slave.restart()
-    assert_same_logs(cluster)
+def test_killed_master_comes_back_and_is_followed(side: OnApache | OnOurs) -> None:
+    side.java.call("send_many", prefix="before", count=20, topic=TOPIC)
+    wait_caught_up(side.master.address, side.slave.address)
+    side.master.kill()
+    side.master.restart()
+    side.java.until("send_many", prefix="after", count=20, topic=TOPIC)
+    assert_same_logs(side)
 
 
-def test_killed_master_comes_back_and_is_followed(cluster: OnApache | OnOurs) -> None:
-    cluster.java.call("send_many", prefix="before", count=20, topic=TOPIC)
-    wait_caught_up(cluster.master.address, cluster.slave.address)
-    cluster.master.kill()
-    cluster.master.restart()
-    cluster.java.until("send_many", prefix="after", count=20, topic=TOPIC)
-    assert_same_logs(cluster)
+def assert_same_logs(side: OnApache | OnOurs) -> None:
+    end = wait_caught_up(side.master.address, side.slave.address)
+    assert digest(side.slave.store, end) == digest(side.master.store, end)
 
 
-def assert_same_logs(cluster: OnApache | OnOurs) -> None:
-    end = wait_caught_up(cluster.master.address, cluster.slave.address)
-    assert digest(cluster.slave.store, end) == digest(cluster.master.store, end)
-
-
-async def test_our_consumer_reads_on_from_the_slave(cluster: OnApache | OnOurs) -> None:
+async def test_our_consumer_reads_on_from_the_slave(side: OnApache | OnOurs) -> None:
     """The master is killed; reading goes on, offsets are committed to the slave, and none goes back afterwards."""
     group = "reader"
-    java, master = cluster.java, cluster.master
+    java, master = side.java, side.master
     queue = MessageQueue(TOPIC, "broker-a", 0)
     await java.acall("send_many", prefix="read", count=200, **QUEUE)
     end: int = (await java.acall("offsets", **QUEUE))["max"]
-    await trio.to_thread.run_sync(_wait_slave_serves, cluster, end)
+    await trio.to_thread.run_sync(_wait_slave_serves, side, end)
     async with (
-        open_client(name_servers=[cluster.name_server]) as client,
+        open_client(name_servers=[side.name_server]) as client,
         open_consumer(
             TOPIC,
             group=group,
@@ -78,28 +73,28 @@ async def test_our_consumer_reads_on_from_the_slave(cluster: OnApache | OnOurs) 
             return bool(await consumer.committed_offset(queue) == end - 1)
 
         async def committed_at_master() -> bool:
-            return bool(await _at_master(cluster, group) == end - 1)
+            return bool(await _at_master(side, group) == end - 1)
 
         await eventually(committed_at_slave, 60)
         master.start()  # In this thread: the process would end with another one.
         await trio.to_thread.run_sync(master.wait_ready)
         await eventually(committed_at_master, 60)
     # The last message counted as worked on when the block was left.
-    assert await _at_master(cluster, group) == end
+    assert await _at_master(side, group) == end
 
 
-async def _at_master(cluster: OnApache | OnOurs, group: str) -> int:
+async def _at_master(side: OnApache | OnOurs, group: str) -> int:
     asked = {"consumerGroup": group, "topic": TOPIC, "queueId": "0"}
     answer = await trio.to_thread.run_sync(
-        wire.ask, cluster.master.address, wire.QUERY_CONSUMER_OFFSET, asked
+        wire.ask, side.master.address, wire.QUERY_CONSUMER_OFFSET, asked
     )
     return int(answer.ext_fields.get("offset", "-1"))
 
 
-def _wait_slave_serves(cluster: OnApache | OnOurs, end: int) -> None:
+def _wait_slave_serves(side: OnApache | OnOurs, end: int) -> None:
     """The slave has the messages, and knows the topic."""
-    wait_caught_up(cluster.master.address, cluster.slave.address)
-    slave = cluster.slave.address
+    wait_caught_up(side.master.address, side.slave.address)
+    slave = side.slave.address
     asked = {"topic": TOPIC, "queueId": "0"}
 
     def serves() -> bool:
