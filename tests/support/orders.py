@@ -52,6 +52,18 @@ async def send(client: ClientInstance, count: int, *, start: int = 0, queues: in
             await pipeline.send(Message(TOPIC, b"%d" % number, tags=tags), queue=queue)
 
 
+async def fill(
+    client: ClientInstance, count: int, *, queues: int = 1, read: int | None = None
+) -> None:
+    """Send numbered bodies, and make a group `billing`, which may have committed this offset in each queue."""
+    await send(client, count, queues=queues)
+    async with open_admin(client=client) as admin:
+        await admin.create_group("billing")
+        if read is not None:
+            every = [MessageQueue(TOPIC, "broker-a", number) for number in range(queues)]
+            await admin.reset_offsets("billing", dict.fromkeys(every, read))
+
+
 async def receive(consumer: Consumer, count: int) -> list[int]:
     return [int((await consumer.receive()).body) for _ in range(count)]
 

@@ -8,9 +8,11 @@ from click.testing import CliRunner
 from rich.console import RenderableType
 from tests.client.cli.drawings import drawn
 from tests.client.cli.rows import PARTLY, REPORT, ROW
+from tests.support.clients import client_of
 from tests.support.commands import commands
+from tests.support.orders import fill
 
-from rocketrio import Message, MessageQueue, open_admin, open_producer
+from rocketrio import MessageQueue, open_admin
 from rocketrio.admin import LagReport
 from rocketrio.cli import main
 from rocketrio.cli.lag_table import GroupTable, queue_table, report_json
@@ -99,16 +101,8 @@ def test_options_that_do_not_fit_are_wrong_usage(arguments: list[str]) -> None:
 @pytest.mark.real
 async def test_lag_and_health_of_a_cluster_are_shown_and_a_dead_master_is_reported() -> None:
     async with commands(slaves=1) as (cluster, run):
-        queue = MessageQueue("orders", "broker-a", 0)
-        async with (
-            open_admin(name_servers=cluster.name_servers) as admin,
-            open_producer(name_servers=cluster.name_servers) as producer,
-        ):
-            await admin.create_topic("orders", queues=1)
-            await admin.create_group("billing")
-            for _ in range(5):
-                await producer.send(Message("orders", b"x"))
-            await admin.reset_offsets("billing", {queue: 2})
+        async with client_of(cluster) as client, open_admin(client=client) as admin:
+            await fill(client, 5, read=2)
             done = await run("lag", "--once", "--json")
             assert done.code == 0, done.err
             [found] = done.json
@@ -118,7 +112,7 @@ async def test_lag_and_health_of_a_cluster_are_shown_and_a_dead_master_is_report
             done = await run("lag", "billing", "--window", "10s", "--queues")
             assert done.code == 0, done.err
             assert done.out.split()[-1] == "stopped"
-            await admin.reset_offsets("billing", {queue: 5})
+            await admin.reset_offsets("billing", {MessageQueue("orders", "broker-a", 0): 5})
             done = await run("lag")
             assert (done.code, "stopped" in done.out) == (0, False)
         done = await run("cluster", "health", "-e")

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.support.clients import client_of
 from tests.support.commands import commands
+from tests.support.orders import fill
 
-from rocketrio import Message, MessageQueue, open_admin, open_consumer, open_producer
+from rocketrio import MessageQueue, open_consumer
 from rocketrio.cli import main
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -31,50 +33,43 @@ def test_options_that_do_not_fit_are_wrong_usage(arguments: list[str]) -> None:
 @pytest.mark.real
 async def test_group_is_reset_by_a_plan(tmp_path: Path) -> None:
     async with commands() as (cluster, run):
-        async with (
-            open_admin(name_servers=cluster.name_servers) as admin,
-            open_producer(name_servers=cluster.name_servers) as producer,
-        ):
-            await admin.create_topic("orders", queues=1)
-            await admin.create_group("billing")
-            for _ in range(5):
-                await producer.send(Message("orders", b"x"))
-            await admin.reset_offsets("billing", {QUEUE: 4})
-            reset = ("offsets", "reset", "billing")
+        async with client_of(cluster) as client:
+            await fill(client, 5, read=4)
+        reset = ("offsets", "reset", "billing")
 
-            done = await run(*reset, "--topic", "orders", "--to", "first", "--dry-run", "--json")
-            assert done.code == 0, done.err
-            [plan] = done.json
-            assert (plan["way"], plan["is_dry_run"], plan["members"]) == ("offline", True, 0)
-            assert plan["queues"] == [
-                {
-                    "topic": "orders", "broker_name": "broker-a", "queue_id": 0, "from_offset": 4, "to_offset": 0,
-                    "messages_again": 4, "messages_skipped": 0, "way": "offline", "after": None,
-                    "has_arrived": None,
-                }
-            ]  # fmt: skip
-            done = await run(*reset, "--all-topics", "--shift", "-1")
-            assert done.code == 0, done.err
-            assert "offsets are committed" in done.out
-            # A first word that is no command is a topic, as before there were commands.
-            done = await run("offsets", "orders", "--group", "billing", "--json")
-            [[found]] = done.json
-            assert found["committed_offset"] == 3
+        done = await run(*reset, "--topic", "orders", "--to", "first", "--dry-run", "--json")
+        assert done.code == 0, done.err
+        [plan] = done.json
+        assert (plan["way"], plan["is_dry_run"], plan["members"]) == ("offline", True, 0)
+        assert plan["queues"] == [
+            {
+                "topic": "orders", "broker_name": "broker-a", "queue_id": 0, "from_offset": 4, "to_offset": 0,
+                "messages_again": 4, "messages_skipped": 0, "way": "offline", "after": None,
+                "has_arrived": None,
+            }
+        ]  # fmt: skip
+        done = await run(*reset, "--all-topics", "--shift", "-1")
+        assert done.code == 0, done.err
+        assert "offsets are committed" in done.out
+        # A first word that is no command is a topic, as before there were commands.
+        done = await run("offsets", "orders", "--group", "billing", "--json")
+        [[found]] = done.json
+        assert found["committed_offset"] == 3
 
-            offsets = tmp_path / "offsets.csv"
-            offsets.write_text("topic,broker_name,queue_id,offset\norders,broker-a,0,1\n")
-            done = await run(*reset, "--from-file", str(offsets), "--json")
-            assert (done.code, done.json[0]["queues"][0]["after"]) == (0, 1)
-            offsets.write_text("topic,queue_id\norders,0\n")
-            done = await run(*reset, "--from-file", str(offsets))
+        offsets = tmp_path / "offsets.csv"
+        offsets.write_text("topic,broker_name,queue_id,offset\norders,broker-a,0,1\n")
+        done = await run(*reset, "--from-file", str(offsets), "--json")
+        assert (done.code, done.json[0]["queues"][0]["after"]) == (0, 1)
+        offsets.write_text("topic,queue_id\norders,0\n")
+        done = await run(*reset, "--from-file", str(offsets))
+        assert done.code == 2
+        assert "is not CSV or JSON" in done.err
+
+        async with open_consumer("orders", group="billing", name_servers=cluster.name_servers):
+            done = await run(*reset, "--topic", "orders", "--to", "2")
             assert done.code == 2
-            assert "is not CSV or JSON" in done.err
-
-            async with open_consumer("orders", group="billing", name_servers=cluster.name_servers):
-                done = await run(*reset, "--topic", "orders", "--to", "2")
-                assert done.code == 2
-                assert "members" in done.err
-                done = await run(*reset, "--topic", "orders", "--to", "first", "--json")
-                assert (done.code, done.json[0]["way"]) == (0, "online")
+            assert "members" in done.err
+            done = await run(*reset, "--topic", "orders", "--to", "first", "--json")
+            assert (done.code, done.json[0]["way"]) == (0, "online")
         done = await run("offsets", "reset", "missing", "--topic", "orders", "--to", "first")
         assert done.code == 1

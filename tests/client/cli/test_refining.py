@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.text import Text
 from tests.client.admin.lag_calls import FakeCalls, window_of
 from tests.client.cli.terminals import terminal
+from tests.support.clients import client_of
 from tests.support.commands import LIMIT, Run, begin, commands
+from tests.support.orders import fill
 
-from rocketrio import Message, MessageQueue, open_admin, open_producer
 from rocketrio.admin import GroupLag, LagReport
 from rocketrio.admin.diagnosis.checks import check_lag
 from rocketrio.admin.lag import LagWindow
@@ -162,16 +163,8 @@ def test_thresholds_decide_at_once_what_needs_more_samples_and_nothing_else(
 
 async def stopped_group(cluster: EmbeddedCluster) -> None:
     """Have a group without members, and with unread messages in two queues."""
-    async with (
-        open_admin(name_servers=cluster.name_servers) as admin,
-        open_producer(name_servers=cluster.name_servers) as producer,
-    ):
-        await admin.create_topic("orders", queues=2)
-        await admin.create_group("billing")
-        for _ in range(6):
-            await producer.send(Message("orders", b"x"))
-        queues = [MessageQueue("orders", "broker-a", number) for number in range(2)]
-        await admin.reset_offsets("billing", dict.fromkeys(queues, 1))
+    async with client_of(cluster) as client:
+        await fill(client, 6, queues=2, read=1)
 
 
 def words(seen: bytes) -> set[bytes]:
