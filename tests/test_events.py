@@ -22,7 +22,7 @@ def problem(form: str | None, values: int | None) -> str | None:
 
 
 def test_every_line_is_an_event_and_its_values() -> None:
-    found = list(lines())
+    found = lines()
     assert len(found) > 300
     wrong = [
         f"{line.place}: {line.form!r}: {why}"

@@ -4,15 +4,14 @@ CONTRIBUTING.md has the rules of our prose; this list holds only what is never m
 docstrings (D rules in pyproject.toml).
 """
 
-import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.prose import prose_of
+from tests.support.sources import ROOT, Source, parsed, source_files, source_of
 
-ROOT = Path(__file__).parent.parent
 IDIOMS = {
     r"anew": "again",
     r"whoever|somebody|nobody": "the caller, the slave, no client: name the part",
@@ -24,16 +23,23 @@ IDIOMS = {
     r"(?:is|are|be|was|were|been) told": "report, notify, log",
     r"tells? of|hears? of": "report, learn",
 }
-PATTERN = re.compile("|".join(rf"\b(?:{idiom})" for idiom in IDIOMS), re.IGNORECASE)
+PATTERN = re.compile(rf"\b(?:{'|'.join(IDIOMS)})")
+
+
+def idioms_in(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield each idiom in the prose of a file, with its line; all lines are searched at once, which is faster."""
+    text = re.sub("`[^`\n]*`", "", "\n".join(line for _, line in source.prose)).lower()
+    for match in PATTERN.finditer(text):
+        yield source.prose[text.count("\n", 0, match.start())][0], match.group()
 
 
 def test_names_of_tests_use_no_listed_idiom() -> None:
     found = [
-        f"{path.relative_to(ROOT)}: {node.name}"
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if node.name.startswith("test_") and PATTERN.search(node.name.replace("_", " "))
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in source_files(ROOT / "tests")
+        if path.name.startswith("test_")
+        for name in source_of(path).functions
+        if name.startswith("test_") and PATTERN.search(name.lower().replace("_", " "))
     ]
     assert not found, "\n".join(found)
 
@@ -43,11 +49,10 @@ def test_names_of_tests_use_no_listed_idiom() -> None:
 )
 def test_docstrings_comments_and_texts_use_no_listed_idiom(folder: str) -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{number} says {match.group()!r}"
-        for path in sorted((ROOT / folder).rglob("*.py"))
+        f"{path.relative_to(ROOT)}:{number} says {idiom!r}"
+        for path in source_files(ROOT / folder)
         if path != Path(__file__)
-        for number, line in prose_of(path.read_text())
-        if (match := PATTERN.search(re.sub("`[^`]*`", "", line)))
+        for number, idiom in idioms_in(source_of(path))
     ]
     assert not found, "\n".join(found)
 
@@ -56,4 +61,4 @@ def test_idiom_is_found_in_a_docstring_a_text_and_a_comment_but_not_in_a_value()
     source = (
         'def f():\n    """Do it anew."""\n    g("asks nobody")\n    return "nobody"  # of ours\n'
     )
-    assert [number for number, line in prose_of(source) if PATTERN.search(line)] == [2, 3, 4]
+    assert [number for number, _ in idioms_in(parsed(source))] == [2, 3, 4]

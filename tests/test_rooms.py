@@ -3,7 +3,6 @@
 The table is that of docs/ARCHITECTURE.md; move a line of it by a decision record, not by an exception here.
 """
 
-import ast
 import importlib
 import re
 from collections.abc import Iterator
@@ -12,9 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.support.prose import prose_of
-
-ROOT = Path(__file__).parent.parent
+from tests.support.sources import ROOT, parsed, source_files, source_of
 
 
 @attrs.frozen
@@ -103,23 +100,10 @@ ROOMS = (
 )
 
 
-def source_files(folder: Path) -> list[Path]:
-    """The Python files in a folder, or the one file."""
-    if folder.is_file():
-        return [folder]
-    return sorted(path for path in folder.rglob("*.py") if ".venv" not in path.parts)
-
-
 def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: import in full, not relatively"
-            assert node.module is not None
-            for alias in node.names:
-                yield node.lineno, f"{node.module}.{alias.name}"
+    for line, module in source_of(path).imports:
+        assert not module.startswith("."), f"{path}:{line}: import in full, not relatively"
+        yield line, module
 
 
 def starts_with(module: str, prefix: str) -> bool:
@@ -145,7 +129,7 @@ def test_every_module_has_a_docstring_with_its_purpose(folder: str) -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in source_files(ROOT / folder)
-        if not ast.get_docstring(ast.parse(path.read_text()))
+        if not source_of(path).docstring
     ]
     assert not silent, silent
 
@@ -182,7 +166,7 @@ def texts() -> Iterator[tuple[Path, str]]:
     """Yield the docstrings, comments and texts of our Python files, and all but the history of our pages, by lines."""
     for folder in FOLDERS:
         for path in source_files(ROOT / folder):
-            yield from ((path, line) for _, line in prose_of(path.read_text()))
+            yield from ((path, line) for _, line in source_of(path).prose)
     for path in (
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
@@ -198,7 +182,12 @@ def test_no_text_names_a_file_that_is_gone() -> None:
         for path in source_files(ROOT / folder):
             parts = path.relative_to(ROOT).parts
             there |= {"/".join(parts[first:]) for first in range(len(parts))}
-    named = [(path, name) for path, line in texts() for name in NAME_OF_A_FILE.findall(line)]
+    named = [
+        (path, name)
+        for path, line in texts()
+        if ".py" in line
+        for name in NAME_OF_A_FILE.findall(line)
+    ]
     assert len(named) > len(there) / 10
     gone = sorted(
         {f"{path.relative_to(ROOT)}: {name}" for path, name in named if name not in there}
@@ -210,9 +199,9 @@ def test_name_of_a_class_occurs_once_in_the_product() -> None:
     places: dict[str, list[str]] = {}
     for folder in ("protocol", "broker", "client"):
         for path in source_files(ROOT / folder):
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+            for name in source_of(path).classes:
+                if not name.startswith("_"):
+                    places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
@@ -255,21 +244,15 @@ def test_examples_and_guides_import_public_names_alone() -> None:
     seen = set()
     wrong = []
     for name, source in documented_programs():
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Import):
-                found = [(alias.name, "") for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                found = [(node.module or "", alias.name) for alias in node.names]
-            else:
+        for _, imported in parsed(source).imports:
+            if not imported.startswith("rocketrio"):
                 continue
-            for module, imported in found:
-                if not module.startswith("rocketrio"):
-                    continue
-                if name.startswith("examples/demo") and module in SHOWN_BY_THE_DEMO:
-                    continue
-                seen.add(module)
-                if imported not in public.get(module, ()):
-                    wrong.append(f"{name} imports {imported} from {module}")
+            module, _, public_name = imported.rpartition(".")
+            if name.startswith("examples/demo") and module in SHOWN_BY_THE_DEMO:
+                continue
+            seen.add(module)
+            if public_name not in public.get(module, ()):
+                wrong.append(f"{name} imports {public_name} from {module}")
     assert not wrong, wrong
     assert seen == set(PUBLIC)
 
