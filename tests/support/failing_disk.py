@@ -1,7 +1,8 @@
-"""A disk that finds no room at one kind of step, which a test names; `MemoryDisk.is_full` is one without any room."""
+"""A disk that fails at one kind of step, which a test names; `MemoryDisk.is_full` is one without any room."""
 
 import errno
 import os
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -12,16 +13,19 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk, MemoryFile, MemoryO
 class FailingDisk(MemoryDisk):
     """Fails at the step `fails_at` (the name of a method, or "create"), for paths that match `where`."""
 
-    def __init__(self, fails_at: str = "", where: str = "*") -> None:
+    def __init__(self, fails_at: str = "", where: str = "*", error: int = errno.ENOSPC) -> None:
         super().__init__()
-        self.fails_at, self.where = fails_at, where
+        self.fails_at, self.where, self.error = fails_at, where, error
+        self.steps = Counter[tuple[str, Path]]()
+        """How often each step was tried at each path."""
         self.open_count = 0
         """Files that are open now."""
 
     def may(self, step: str, path: Path) -> None:
         """Raise OSError if this step fails."""
+        self.steps[step, path] += 1
         if step == self.fails_at and fnmatch(str(path), self.where):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(self.error, os.strerror(self.error))
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         if create:
@@ -36,6 +40,10 @@ class FailingDisk(MemoryDisk):
     def make_directory(self, path: Path) -> None:
         self.may("make_directory", path)
         super().make_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.may("sync_directory", path)
+        super().sync_directory(path)
 
 
 class FailingFile(MemoryOpenFile):

@@ -9,10 +9,11 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 
 class HeldDisk(MemoryDisk):
-    """A disk whose blocking work, fdatasync above all, does not return while it is held."""
+    """A disk whose blocking work, or only that of the function `only`, does not begin while it is held."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: str = "") -> None:
         super().__init__()
+        self.only = only
         self.free = trio.Event()
         self.free.set()
 
@@ -23,5 +24,6 @@ class HeldDisk(MemoryDisk):
         self.free.set()
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        await self.free.wait()
+        if self.only in ("", getattr(work, "__name__", "")):
+            await self.free.wait()
         return await super().run(work, *arguments)

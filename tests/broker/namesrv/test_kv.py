@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.broker.builders import config_file
+from tests.support.failing_disk import FailingDisk
 
 from rocketrio_broker.namesrv.kv import (
     ENTRIES_LIMIT,
@@ -18,18 +19,6 @@ from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.errors import ConfigError
 
 PATH = Path("/data/config/kvConfig.json")
-
-
-class CountingDisk(MemoryDisk):
-    """Counts the files that were written whole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.renames = 0
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.renames += new == PATH
-        super().rename(old, new)
 
 
 def loaded(disk: MemoryDisk) -> KVConfigManager:
@@ -61,7 +50,7 @@ async def test_keys_that_were_never_put_are_not_found() -> None:
 async def test_an_answered_change_is_in_the_file_and_what_is_read_is_too(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    disk = CountingDisk()
+    disk = MemoryDisk()
     table = loaded(disk)
     await table.put("N", "k", "old")
     assert table.namespace_json("N") == b'{"table":{"k":"old"}}'
@@ -76,14 +65,14 @@ async def test_an_answered_change_is_in_the_file_and_what_is_read_is_too(
 async def test_many_changes_are_written_together_and_at_a_limited_rate(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    disk = CountingDisk()
+    disk = FailingDisk()
     table = loaded(disk)
     start = trio.current_time()
     async with trio.open_nursery() as nursery:
         for number in range(1_000):
             nursery.start_soon(table.put, "N", str(number), "v" * 1000)
     assert loaded(disk).value("N", "999") == "v" * 1000
-    assert disk.renames <= 3
+    assert disk.steps["rename", PATH] <= 3
     for number in range(10):
         await table.put("N", str(number), "w")
     # A million bytes each time.
@@ -93,7 +82,7 @@ async def test_many_changes_are_written_together_and_at_a_limited_rate(
 async def test_a_change_that_the_disk_cannot_hold_is_not_made(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    disk = CountingDisk()
+    disk = MemoryDisk()
     table = loaded(disk)
     await table.put("N", "k", "old")
     disk.is_full = True
@@ -143,7 +132,7 @@ async def test_all_entries_fit_one_answer_whatever_is_in_them() -> None:
 async def test_entries_that_wait_to_be_written_count(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    table = loaded(CountingDisk())
+    table = loaded(MemoryDisk())
     for start in range(0, ENTRIES_LIMIT, 1_000):
         async with trio.open_nursery() as nursery:
             for number in range(start, start + 1_000):

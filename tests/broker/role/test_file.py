@@ -88,24 +88,13 @@ async def test_role_that_cannot_be_written_is_not_held() -> None:
     assert file.apply(MASTER) == MASTER
 
 
-class UnsyncedOnce(MemoryDisk):
-    """A disk that fails the next sync of a folder, after the file has its new content."""
-
-    fails = False
-
-    def sync_directory(self, path: Path) -> None:
-        if self.fails:
-            self.fails = False
-            raise OSError(errno.EIO, "Input/output error")
-        super().sync_directory(path)
-
-
 async def test_role_is_written_again_after_a_sync_that_failed() -> None:
-    disk = UnsyncedOnce()
+    disk = FailingDisk(error=errno.EIO)
     file = role_file(disk)
     await file.hold(MASTER, taken="t1")
-    disk.fails = True
+    disk.fails_at = "sync_directory"  # After the file has its new content.
     with pytest.raises(ConfigFileError):
         await file.hold(SLAVE, taken="t1")
+    disk.fails_at = ""
     await file.hold(MASTER, taken="t1")
     assert role_file(disk).apply(MASTER) == MASTER

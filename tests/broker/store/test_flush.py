@@ -101,15 +101,15 @@ async def test_checkpoint_is_written_every_minute_and_covers_what_is_synced(
 
 
 class SlowDisk(FaultyDisk):
-    """The next sync of queue files waits for `gate`, and no other."""
+    """The next work of the function `slow` waits for `gate`, and no other."""
 
+    slow = ""
     gate: trio.Event | None = None
 
     async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
-        if getattr(work, "__name__", "") == "sync_files":
+        if self.gate is not None and getattr(work, "__name__", "") == self.slow:
             gate, self.gate = self.gate, None
-            if gate is not None:
-                await gate.wait()
+            await gate.wait()
         return await super().run(work, *arguments)
 
 
@@ -117,7 +117,7 @@ async def test_second_checkpoint_excludes_what_the_first_has_yet_to_sync() -> No
     disk = SlowDisk()
     async with opened(disk) as store:
         end = stored(store.append(put_of())).end_offset
-        gate = disk.gate = trio.Event()
+        disk.slow, disk.gate = "sync_files", (gate := trio.Event())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.checkpoint)
             await trio.testing.wait_all_tasks_blocked()
@@ -197,7 +197,7 @@ async def test_checkpoint_excludes_what_was_cut_meanwhile() -> None:
     async with opened(disk) as store:
         first = stored(store.append(put_of()))
         stored(store.append(put_of()))
-        gate = disk.gate = trio.Event()
+        disk.slow, disk.gate = "sync_files", (gate := trio.Event())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.checkpoint)
             await trio.testing.wait_all_tasks_blocked()
@@ -328,18 +328,9 @@ async def test_every_queue_file_written_since_the_last_checkpoint_is_synced() ->
 
 
 async def test_a_sync_waits_for_the_one_that_makes_the_new_files_name_safe() -> None:
-    class SlowDisk(MemoryDisk):
-        gate: trio.Event | None = None
-
-        async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
-            gate, self.gate = (self.gate, None) if _is_flush(work) else (None, self.gate)
-            if gate is not None:
-                await gate.wait()
-            return await super().run(work, *arguments)
-
     disk = SlowDisk()
     async with opened(disk) as store:
-        disk.gate = gate = trio.Event()
+        disk.slow, disk.gate = "_flush_files", (gate := trio.Event())
         stored(store.append(put_of()))  # in a new file
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store._flush.flush)
@@ -351,10 +342,6 @@ async def test_a_sync_waits_for_the_one_that_makes_the_new_files_name_safe() -> 
             gate.set()
         assert flushed_early == 0
         assert store.flushed.value == second.end_offset
-
-
-def _is_flush(work: object) -> bool:
-    return getattr(work, "__name__", "") == "_flush_files"
 
 
 async def test_what_is_asked_for_is_flushed_at_once(autojump_clock: trio.abc.Clock) -> None:

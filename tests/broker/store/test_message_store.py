@@ -1,5 +1,6 @@
 """The store as a whole: opening, closing, flushing, replicating."""
 
+import errno
 from pathlib import Path
 
 import attrs
@@ -7,9 +8,11 @@ import pytest
 import trio
 import trio.testing
 from tests.support.clocks import SettableClock
+from tests.support.failing_disk import FailingDisk
+from tests.support.held_disk import HeldDisk
 from tests.support.stores import ROOT, SMALL, body_of, opened, put_of, read_all, stored
 
-from rocketrio_broker.store.disk import Arguments, InlineDisk, RealDisk, Result
+from rocketrio_broker.store.disk import InlineDisk, RealDisk
 from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError, SyncFailedError
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
@@ -96,26 +99,12 @@ async def test_other_file_sizes_are_refused() -> None:
         assert store.next_queue_offset("orders", 0) == 2
 
 
-class HeldDisk(MemoryDisk):
-    """Syncs wait for a gate."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = trio.Event()
-        self.gate.set()
-
-    async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
-        if getattr(work, "__name__", "") == "_flush_files":
-            await self.gate.wait()
-        return await super().run(work, *arguments)
-
-
 async def test_flushed_waits_for_fdatasync_and_one_sync_covers_all_before_it(
     autojump_clock: trio.abc.Clock,
 ) -> None:
-    disk = HeldDisk()
+    disk = HeldDisk("_flush_files")
     async with opened(disk, attrs.evolve(SMALL, flush_disk_type="sync")) as store:
-        disk.gate = trio.Event()
+        disk.hold()
         ends = [stored(store.append(put_of())).end_offset for _ in range(3)]
         await trio.sleep(100)
         assert store.flushed.value == 0
@@ -131,11 +120,11 @@ async def test_flushed_waits_for_fdatasync_and_one_sync_covers_all_before_it(
             await trio.testing.wait_all_tasks_blocked()
             # This one comes while the sync is under way, which therefore does not cover it.
             late = stored(store.append(put_of())).end_offset
-            disk.gate.set()
-            disk.gate = trio.Event()
+            disk.release()
+            disk.hold()
         assert sorted(reached) == ends
         assert store.flushed.value == ends[-1]
-        disk.gate.set()
+        disk.release()
         await store.wait_flushed(late)
 
 
@@ -151,22 +140,14 @@ async def test_asynchronous_flush_comes_every_half_second(autojump_clock: trio.a
 
 
 async def test_failing_sync_ends_the_store_and_leaves_abort() -> None:
-    class BrokenDisk(MemoryDisk):
-        broken = False
-
-        async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
-            if self.broken and getattr(work, "__name__", "") == "_flush_files":
-                raise OSError(5, "Input/output error")
-            return await super().run(work, *arguments)
-
-    disk = BrokenDisk()
+    disk = FailingDisk(where="*commitlog*", error=errno.EIO)
     stores: list[MessageStore] = []
 
     async def put_until_it_fails() -> None:
         async with opened(disk, attrs.evolve(SMALL, flush_disk_type="sync")) as store:
             stores.append(store)
-            disk.broken = True
             stored(store.append(put_of()))
+            disk.fails_at = "fdatasync"
             await trio.sleep_forever()
 
     with pytest.raises(SyncFailedError, match="Input/output"):

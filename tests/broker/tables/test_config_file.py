@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from tests.broker.builders import read
 from tests.golden.golden import VERSIONS, unpack_store
+from tests.support.failing_disk import FailingDisk
 from tests.support.faulty_disk import FaultyDisk
 
-from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.tables.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
@@ -107,33 +107,13 @@ def test_apache_files_are_read(run: str, main_is_there: bool, tmp_path: Path) ->
     assert stored.offset_table["orders@pullers"] == {0: 3}
 
 
-class FailingDisk(MemoryDisk):
-    """Fails at the steps that a test names."""
-
-    fails_at = ""
-
-    def _may(self, what: str) -> None:
-        if what == self.fails_at:
-            raise OSError(28, "No space left on device")
-
-    def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        self._may("open" if create else "read")
-        return super().open(path, create=create)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._may("rename" if old.suffix == ".tmp" else "backup")
-        super().rename(old, new)
-
-    def sync_directory(self, path: Path) -> None:
-        self._may("sync")
-        super().sync_directory(path)
-
-
-@pytest.mark.parametrize("step", ["open", "backup", "rename"])
+@pytest.mark.parametrize(
+    ("step", "where"), [("create", "*"), ("rename", str(BACKUP)), ("rename", str(MAIN))]
+)
 def test_a_write_that_fails_names_the_file_and_changes_nothing(
-    step: str, caplog: pytest.LogCaptureFixture
+    step: str, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = FailingDisk()
+    disk = FailingDisk(where=where)
     file = ConfigFile(MAIN, disk=disk)
     file.write(offsets(1))
     file.sync()
@@ -157,7 +137,7 @@ def test_content_that_could_not_be_synced_is_written_again() -> None:
     file = ConfigFile(MAIN, disk=disk)
     file.write(offsets(1))
     file.write(offsets(2))
-    disk.fails_at = "sync"
+    disk.fails_at = "sync_directory"
     with pytest.raises(ConfigFileError, match="cannot be synced"):
         file.sync()
     disk.fails_at = ""

@@ -8,6 +8,7 @@ import trio
 from tests.broker.builders import config_file, read
 from tests.support.caller import Caller, caller_of
 from tests.support.clocks import SettableClock
+from tests.support.failing_disk import FailingDisk
 from tests.support.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
@@ -34,23 +35,6 @@ def topics_on(disk: MemoryDisk) -> VersionedTable[TopicConfig]:
         possible=lambda table: table,
         wall_clock=SettableClock(),
     )
-
-
-class CountingDisk(MemoryDisk):
-    """Knows which folders were synced, and is full when told so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.syncs = 0
-        self.full_for = ""
-
-    def sync_directory(self, path: Path) -> None:
-        self.syncs += 1
-
-    def rename(self, old: Path, new: Path) -> None:
-        if new.name == self.full_for:
-            raise OSError(28, "No space left on device")
-        super().rename(old, new)
 
 
 def offsets_on(disk: MemoryDisk) -> ConsumerOffsetManager:
@@ -157,7 +141,7 @@ async def test_a_table_that_cannot_be_synced_is_tried_again(
 async def test_what_changes_until_the_body_ends_is_written_and_synced(
     autojump_clock: MockClock,
 ) -> None:
-    disk = CountingDisk()
+    disk = FailingDisk()
     offsets, topics = offsets_on(disk), topics_on(disk)
     with trio.CancelScope() as scope:
         async with keep_tables(offsets, QueueLocks(), [topics], disk=disk):
@@ -175,24 +159,24 @@ async def test_what_changes_until_the_body_ends_is_written_and_synced(
     assert b"{0:5" in read(disk, OFFSETS)
     assert b'"readQueueNums":7' in read(disk, TOPICS)
     assert not disk.exists(JOURNAL)
-    assert disk.syncs >= 2
+    assert disk.steps["sync_directory", OFFSETS.parent] >= 2
 
 
 async def test_a_file_that_cannot_be_written_at_the_end_does_not_keep_the_others_from_it(
     autojump_clock: MockClock,
 ) -> None:
-    disk = CountingDisk()
+    disk = FailingDisk()
     offsets, topics = offsets_on(disk), topics_on(disk)
 
     async def stop_on_a_full_disk() -> None:
         async with keep_tables(offsets, QueueLocks(), [topics], disk=disk):
             offsets.commit_offset("G", "T", 0, 5)
             topics.put({"T": TopicConfig("T", 7)})
-            disk.full_for = OFFSETS.name
+            disk.fails_at, disk.where = "rename", str(OFFSETS)
 
     with pytest.raises(ConfigFileError, match=r"consumerOffset\.json cannot be written"):
         await stop_on_a_full_disk()
-    assert disk.syncs >= 1
+    assert disk.steps["sync_directory", OFFSETS.parent] >= 1
 
 
 async def commit_until_stopped(caller: Caller, addr: str, answered: list[int]) -> None:
