@@ -16,11 +16,11 @@ from tests.broker.processors.asking import Asking, asking
 from tests.broker.requesters import Requester, reply
 from tests.broker.requesters import beat as beat_of_requester
 from tests.support.caller import Caller, bodies
+from tests.support.stores import put_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_broker.settings.config import BrokerConfig
-from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
@@ -39,7 +39,6 @@ from rocketrio_protocol.names import (
     dead_letter_topic,
     retry_topic,
 )
-from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.message_id import parse_offset_message_id
 
 pytestmark = pytest.mark.slow
@@ -356,16 +355,8 @@ async def test_undeliverable_message_is_logged_with_group_topic_and_id(
         topic = retry_topic("g" * 200)
         # As another broker parked it.
         properties = f"DELAY\x011\x02UNIQ_KEY\x01K1\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x010"
-        host = pack_host("10.0.0.1", 1)
         park.one.broker.store.append(
-            PutMessage(
-                topic="SCHEDULE_TOPIC_XXXX",
-                queue_id=0,
-                properties=properties.encode(),
-                born_time_ms=0,
-                born_host=host,
-                store_host=host,
-            )
+            put_of(topic="SCHEDULE_TOPIC_XXXX", properties=properties.encode())
         )
         await trio.sleep(LATER)
         (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]

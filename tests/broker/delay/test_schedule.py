@@ -15,10 +15,10 @@ from tests.broker.processors.asking import Asking
 from tests.support.caller import Caller, bodies, caller_of, messages
 from tests.support.clocks import SteppedClock
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.stores import put_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.store.refusals import Refuser
 from rocketrio_broker.tables.config_file import ConfigFile
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -26,7 +26,6 @@ from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.record.layout import pack_host
 
 PROGRESS = Path("/master/config/delayOffset.json")
 DELAYS = [1, 5, 10, 30, *(60 * m for m in range(1, 11)), 1200, 1800, 3600, 7200]
@@ -503,17 +502,9 @@ async def test_message_that_cannot_be_stored_is_skipped_at_every_start(
     autojump_clock: MockClock, topic: str, queue_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with delayed() as broker:
-        host = pack_host("10.0.0.1", 1)
         properties = f"DELAY\x011\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}"
         broker.cluster.master.broker.store.append(
-            PutMessage(
-                topic="SCHEDULE_TOPIC_XXXX",
-                queue_id=0,
-                properties=properties.encode(),
-                born_time_ms=0,
-                born_host=host,
-                store_host=host,
-            )
+            put_of(topic="SCHEDULE_TOPIC_XXXX", properties=properties.encode())
         )
         await broker.cluster.kill_master()
         await broker.cluster.restart_master()

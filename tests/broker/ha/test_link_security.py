@@ -22,6 +22,7 @@ from tests.support.replication import (
     secret_file,
     write_private,
 )
+from tests.support.transports import Forwarding
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.errors import LinkRefusedError
@@ -34,6 +35,7 @@ from rocketrio_broker.ha.link_security import (
 )
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import Error, NotReachableError, RemoteProtocolError
+from rocketrio_protocol.frame import Body
 from rocketrio_protocol.ha.link import (
     LINK_HEAD_SIZE,
     LINK_HELLO_SIZE_LIMIT,
@@ -56,28 +58,23 @@ SECURITY = LinkSecurity(SECRET, broker_name="broker-a", address=MASTER_HA)
 Secured = Callable[[Transport], Awaitable[Transport]]
 
 
-class Wire(Transport):
+@attrs.define(eq=False)
+class Wire(Forwarding):
     """A transport that remembers what went over it."""
 
-    def __init__(self, transport: Transport) -> None:
-        self.local_addr, self.remote_addr = transport.local_addr, transport.remote_addr
-        self.seen = bytearray()
-        self._transport = transport
+    seen: bytearray = attrs.Factory(bytearray)
 
     async def receive_into(self, buffer: memoryview) -> int:
-        size = await self._transport.receive_into(buffer)
+        size = await self.inner.receive_into(buffer)
         self.seen += buffer[:size]
         return size
 
-    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+    def send_nowait(self, data: Body) -> int:
         return 0
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+    async def send_all(self, data: Body) -> None:
         self.seen += data
-        await self._transport.send_all(data)
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
+        await self.inner.send_all(data)
 
 
 @asynccontextmanager

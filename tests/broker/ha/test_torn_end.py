@@ -4,9 +4,10 @@ from operator import ne
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.records import plain_record
 
 from rocketrio_broker.ha.torn_end import Damage, EndJudgement, judge, records_of
-from rocketrio_protocol.record.encode import encode_padding, encode_record
+from rocketrio_protocol.record.encode import encode_padding
 from rocketrio_protocol.record.layout import pack_host
 
 FILE_SIZE = 4096
@@ -20,20 +21,12 @@ def log_of(host: int = 1) -> bytes:
     log = bytearray()
     for number in range(COUNT):
         for _ in range(2):
-            data = encode_record(
-                queue_id=0,
-                flag=0,
+            data = plain_record(
                 queue_offset=number,
                 physical_offset=START + len(log),
-                sys_flag=0,
-                born_time_ms=1_700_000_000_000,
-                born_host=pack_host("10.0.0.9", 4000),
                 store_time_ms=1_700_000_000_000 + 1000 * host,
                 store_host=pack_host(f"10.0.0.{host}", 10911),
-                reconsume_times=0,
-                prepared_transaction_offset=0,
                 body=b"body %d" % number,
-                topic=b"orders",
                 properties=PROPERTIES,
             )
             room = FILE_SIZE - len(log) % FILE_SIZE

@@ -5,13 +5,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+from tests.support.stores import put_of
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
-from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.headers import RequestHeader
-from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 
@@ -43,21 +42,8 @@ class Asking:
 
     def put(self, topic: str, *bodies: bytes, queue_id: int = 0, at_ms: int = 1000) -> None:
         """Store messages, each with the store time of the cluster's clock."""
-        host = pack_host("10.0.0.1", 1)
         for body in bodies:
-            self.broker.store.append(
-                PutMessage(
-                    topic=topic,
-                    queue_id=queue_id,
-                    flag=0,
-                    sys_flag=0,
-                    body=body,
-                    properties=b"",
-                    born_time_ms=at_ms,
-                    born_host=host,
-                    store_host=host,
-                )
-            )
+            self.broker.store.append(put_of(body, topic, queue_id, born_time_ms=at_ms))
 
 
 @asynccontextmanager

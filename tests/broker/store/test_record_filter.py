@@ -4,6 +4,7 @@ import random
 
 import attrs
 import pytest
+from tests.support.records import plain_record
 from tests.support.stores import SMALL, opened, put_of, stored
 
 from rocketrio_broker.store import record_filter
@@ -11,27 +12,11 @@ from rocketrio_broker.store.read import GetStatus
 from rocketrio_broker.store.record_filter import stored_properties_of
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.message import decode_messages
-from rocketrio_protocol.record.encode import encode_record
 from rocketrio_protocol.record.layout import pack_host
 
 
 def record_of(properties: bytes, *, born: str = "10.0.0.1", topic: str = "orders") -> bytes:
-    return encode_record(
-        topic=topic.encode(),
-        queue_id=0,
-        flag=0,
-        queue_offset=0,
-        physical_offset=0,
-        sys_flag=0,
-        born_time_ms=1,
-        born_host=pack_host(born, 1),
-        store_time_ms=1,
-        store_host=pack_host("10.0.0.1", 1),
-        reconsume_times=0,
-        prepared_transaction_offset=0,
-        body=b"body",
-        properties=properties,
-    )
+    return plain_record(topic=topic.encode(), born_host=pack_host(born, 1), properties=properties)
 
 
 @pytest.mark.parametrize("born", ["10.0.0.1", "::1"])

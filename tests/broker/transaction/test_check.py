@@ -6,6 +6,7 @@ import attrs
 import pytest
 import trio
 from tests.support.clocks import SteppedClock
+from tests.support.stores import put_of
 from tests.support.transaction_producer import (
     COMMIT,
     GIVEN_UP,
@@ -20,10 +21,8 @@ from tests.support.transaction_producer import (
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.transaction import check
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 
 ROUND = 30.0
@@ -392,23 +391,13 @@ async def test_half_message_that_no_topic_can_take_is_given_up_and_the_next_is_c
 ) -> None:
     """Another broker may have parked it: Apache's of 5.x store longer topics."""
     async with producing(lambda _: COMMIT) as producer:
-        store, host = producer.cluster.master.broker.store, pack_host("10.0.0.1", 1)
+        store = producer.cluster.master.broker.store
         now_ms = producer.cluster.wall_clock.now_ms()
         properties = (
             f"TRAN_MSG\x01true\x02PGROUP\x01producers\x02REAL_TOPIC\x01{'t' * 200}\x02REAL_QID\x010"
         )
         await producer.send(b"before")  # It makes the topic.
-        store.append(
-            PutMessage(
-                topic=HALF,
-                queue_id=0,
-                body=b"never",
-                properties=properties.encode(),
-                born_time_ms=now_ms,
-                born_host=host,
-                store_host=host,
-            )
-        )
+        store.append(put_of(b"never", HALF, properties=properties.encode(), born_time_ms=now_ms))
         await producer.send(b"after")
         await trio.sleep(2 * ROUND + 1)
         assert await producer.seen_bodies() == [b"before", b"after"]

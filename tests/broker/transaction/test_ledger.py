@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.clocks import START_MS, SettableClock
+from tests.support.stores import put_of, stored
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import operation
@@ -34,17 +34,9 @@ class Halves:
         self.restart(0, 0)
 
     def send(self, *, properties: str = "", born_ms: int | None = None) -> int:
-        put = PutMessage(
-            topic=TRANS_HALF_TOPIC,
-            queue_id=0,
-            body=b"x",
-            properties=properties.encode(),
-            born_time_ms=self.clock.now if born_ms is None else born_ms,
-            born_host=HOST,
-            store_host=HOST,
-        )
-        result = self.store.append(put)
-        assert result.status is PutStatus.PUT_OK
+        born_ms = self.clock.now if born_ms is None else born_ms
+        put = put_of(b"x", TRANS_HALF_TOPIC, properties=properties.encode(), born_time_ms=born_ms)
+        result = stored(self.store.append(put))
         self.decided.append(False)
         return result.queue_offset
 

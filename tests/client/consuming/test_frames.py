@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 import trio
 from tests.client.checkpoints import cancelled_at
-from tests.client.consuming.pulled import HOST, pulled, started, stored
+from tests.client.consuming.pulled import pulled, started, stored
 from tests.support.orders import TOPIC, committed, send
+from tests.support.records import plain_record
 
 from rocketrio import ClientInstance, MessageExt, Prefetch, open_consumer
 from rocketrio.consuming.frames import BLOCK_SIZE, COLUMNS, receive_table, table_of
@@ -20,7 +21,6 @@ from rocketrio.consuming.redelivered import redelivered
 from rocketrio_protocol.columns.decode import COLUMN_TYPES
 from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
 from rocketrio_protocol.message import decode_messages
-from rocketrio_protocol.record.encode import encode_record
 
 
 def says(messages: Sequence[MessageExt], name: str) -> list[Any]:
@@ -134,11 +134,9 @@ async def test_rows_that_cannot_be_decoded_stay_with_the_consumer() -> None:
 @pytest.mark.parametrize("count", [3, 40])
 async def test_body_that_cannot_be_decoded_is_named_with_its_place(count: int) -> None:
     """A few rows are decoded one by one, and many by columns."""
-    chunk = stored(count - 1) + encode_record(
-        queue_id=3, flag=0, queue_offset=count - 1, physical_offset=10_000, sys_flag=1,
-        born_time_ms=1, born_host=HOST, store_time_ms=1, store_host=HOST, reconsume_times=0,
-        prepared_transaction_offset=0, body=b"POISON", topic=b"orders", properties=b"",
-    )  # fmt: skip
+    chunk = stored(count - 1) + plain_record(
+        queue_offset=count - 1, sys_flag=1, body=b"POISON", properties=b""
+    )
     lists = [decode_messages(chunk, "broker-a")]
     with pytest.raises(RemoteProtocolError) as caught:
         table_of(lists, ("body",))
