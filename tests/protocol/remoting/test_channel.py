@@ -1,5 +1,6 @@
 """Calls over one connection: in flight, cancelled, timed out, cut off."""
 
+from functools import partial
 from itertools import groupby
 
 import pytest
@@ -11,8 +12,10 @@ from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
+from rocketrio_protocol.connection import RemotingConnection
 from rocketrio_protocol.errors import NotReachableError, RequestTimeoutError, TooManyRequestsError
 from rocketrio_protocol.header_codec import CODECS_FIELD
+from rocketrio_protocol.remoting import pool as pool_module
 from rocketrio_protocol.remoting.channel import ANSWERS_TOGETHER, IDLE_TIMEOUT, Channel
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
@@ -68,7 +71,7 @@ async def test_answers_of_many_requests_leave_some_at_a_time() -> None:
 
 
 async def test_large_bodies_cross_whole_in_both_directions(network: Network) -> None:
-    body = bytes(range(256)) * 16_000  # 4 MB
+    body = bytes(range(256)) * 4_000  # 1 MB: several reads, and several turns of the writer
     async with (
         served(network, {ECHO: echo}) as addr,
         open_channel_pool(network.dial) as pool,
@@ -242,11 +245,15 @@ async def test_silent_network_times_calls_out_and_delivers_when_it_is_back(
         nursery.cancel_scope.cancel()
 
 
-async def test_too_many_bytes_unsent_refuse_the_next_request(network: Network) -> None:
+async def test_too_many_bytes_unsent_refuse_the_next_request(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = partial(RemotingConnection, out_size_limit=65_536)
+    monkeypatch.setattr(pool_module, "RemotingConnection", small)
     listener = await network.listen(network.listen_addr)
     async with open_channel_pool(network.dial) as pool:
         channel = await pool.channel(listener.addr)
-        body = bytes(15_000_000)
+        body = bytes(15_000)
         for _ in range(4):
             channel.send_oneway(RemotingCommand(HOLD, body=body))
         with pytest.raises(TooManyRequestsError, match="wait to be sent"):
