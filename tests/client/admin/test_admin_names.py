@@ -259,6 +259,13 @@ LOOKS: dict[str, Look] = {
 """Every method there is, once."""
 
 
+ALONE = [
+    "set_topic_permission", "deliver", "apply_state", "reset_offsets", "delete_offsets", "apply_reset",
+    "change_settings", "change_role", "hand_over", "drain", "wait_drained", "delete_group", "delete_topic",
+]  # fmt: skip
+"""Each has a cluster for itself: others would find less after it, or leave it unread messages to wait for."""
+
+
 async def _resent(admin: Admin) -> Any:
     found: list[Any] = []
     await admin.dead_letters("billing").resend_all(report=found.append)
@@ -287,12 +294,21 @@ def test_every_method_of_admin_is_covered() -> None:
     assert methods - NAMELESS == LOOKS.keys()
 
 
-@pytest.mark.parametrize("method", [*LOOKS, *FUNCTIONS])
+def has_long_name(found: Any) -> bool:
+    return "ns%" in repr(found) or "other%" in repr(found)
+
+
+async def test_answers_hold_no_long_name(tenant: ClientInstance) -> None:
+    async with open_admin(client=tenant) as admin:
+        found = {name: await look(admin) for name, look in LOOKS.items() if name not in ALONE}
+    assert [name for name, one in found.items() if has_long_name(one)] == []
+
+
+@pytest.mark.usefixtures("slave")
+@pytest.mark.parametrize("method", [*ALONE, *FUNCTIONS])
 async def test_answer_holds_no_long_name(tenant: ClientInstance, method: str) -> None:
     async with open_admin(client=tenant) as admin:
-        found = await (LOOKS | FUNCTIONS)[method](admin)
-    assert "ns%" not in repr(found)
-    assert "other%" not in repr(found)
+        assert not has_long_name(await (LOOKS | FUNCTIONS)[method](admin))
 
 
 async def test_lists_contain_only_names_of_the_own_namespace(tenant: ClientInstance) -> None:

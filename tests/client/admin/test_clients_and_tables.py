@@ -125,6 +125,7 @@ def test_name_servers_differ_exactly_if_their_tables_do(known: dict[str, dict[st
     assert all((known[address] == known[same[0]]) == (not found[address]) for address in known)
 
 
+@pytest.mark.usefixtures("slave")
 async def test_name_server_that_is_silent_is_unknown_and_not_empty(
     cluster: EmbeddedCluster,
 ) -> None:
@@ -396,10 +397,7 @@ READS: dict[str, Callable[[Admin], Awaitable[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-async def test_silent_brokers_cost_the_time_of_one(
-    cluster: EmbeddedCluster, read: Callable[[Admin], Awaitable[Any]]
-) -> None:
+async def test_silent_brokers_cost_the_time_of_one(cluster: EmbeddedCluster) -> None:
     async with (
         client_of(cluster, request_timeout=PER_BROKER) as client,
         open_admin(client=client) as admin,
@@ -408,10 +406,13 @@ async def test_silent_brokers_cost_the_time_of_one(
         await admin.create_group("billing")
         for host in SILENT_HOSTS:
             cluster.memory_network.listen(f"{host}:10911")
-        began = trio.current_time()
-        with suppress(NotReachableError):
-            await read(WithSilentMasters(admin, SILENT))
-        assert trio.current_time() - began == pytest.approx(PER_BROKER, abs=0.5)
+        took: dict[str, float] = {}
+        for name, read in READS.items():
+            began = trio.current_time()
+            with suppress(NotReachableError):
+                await read(WithSilentMasters(admin, SILENT))
+            took[name] = trio.current_time() - began
+        assert took == pytest.approx(dict.fromkeys(READS, PER_BROKER), abs=0.5)
         # Whatever was to change has changed nowhere.
         assert (await admin.topic("orders")).route.queue_datas[0].read_queue_nums == 2
         assert (await admin.group("billing"))["broker-a"].retry_max_times == 16
