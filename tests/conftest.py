@@ -9,8 +9,9 @@ import pytest
 from examples.demo.java import java_problem
 from hypothesis import settings
 
-# Before any test file makes settings of its own from it.
-settings.register_profile("rocketrio", deadline=None)  # A busy machine is no failure of the code.
+# Before any test file makes settings of its own from it. A busy machine is no failure of the code, and each run tries
+# other examples: there are hundreds of such tests, and a few runs have what one of a hundred examples would.
+settings.register_profile("rocketrio", deadline=None, max_examples=40)
 settings.load_profile("rocketrio")
 
 _java_problem = cache(java_problem)

@@ -12,8 +12,8 @@ from tests.fuzz.mutations import long_form, mutated
 from tests.fuzz.target import CORPORA, Target, judged
 from tests.fuzz.targets import BY_NAME, TARGETS
 
-INPUTS: Final = 200
-PROGRAM_INPUTS: Final = 20
+INPUTS: Final = 60
+PROGRAM_INPUTS: Final = 8
 CORPORA_SIZE_LIMIT: Final = 2 << 20
 """Bytes of all inputs that are kept."""
 FOLDERS_OF_SOMEBODY: Final = (b"/home/", b"/root/", b"/Users/", b"/tmp/")

@@ -26,7 +26,7 @@ from rocketrio_broker.embedded import Member
 from rocketrio_protocol.message import MessageQueue
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 0)
-TIMEOUT: Final = 30.0
+TIMEOUT: Final = 9.0
 GIVEN: Final = {"offsetFailureTimeoutMs": f"{TIMEOUT * 1000:.0f}", "discoveryIntervalMs": "1000"}
 RETIRED: Final = {**GIVEN, "retiredBrokers": "broker-x, broker-b"}
 ONCE: Final = Limit(is_only_batch=True, is_surely_last=True)
