@@ -8,7 +8,7 @@ from tests.support.clients import client_of
 from tests.support.clocks import run_in_virtual_time
 
 from rocketrio import ClientInstance
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import EmbeddedCluster, Member
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,10 +25,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    """A name server, a master and a slave that may be read."""
-    async with EmbeddedCluster(slaves=1, slave_read_enable=True) as running:
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
+    """A name server and a master, and a slave for a test that asks for it: three quarters of an idle cluster's work."""
+    slaves = int("slave" in request.fixturenames)
+    async with EmbeddedCluster(slaves=slaves, slave_read_enable=True) as running:
         yield running
+
+
+@pytest.fixture
+def slave(cluster: EmbeddedCluster) -> Member:
+    """A slave of the cluster, which may be read."""
+    return cluster.slaves[0]
 
 
 @pytest.fixture

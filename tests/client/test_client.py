@@ -61,6 +61,7 @@ async def test_group_of_the_block_comes_out_as_it_was_raised(cluster: EmbeddedCl
         assert caught.value is group
 
 
+@pytest.mark.usefixtures("slave")
 async def test_routes_are_refreshed_on_a_period(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -71,6 +72,7 @@ async def test_routes_are_refreshed_on_a_period(
     assert client.routing.broker_addr_table["broker-a"].keys() == {0}
 
 
+@pytest.mark.usefixtures("slave")
 async def test_consumer_is_known_to_master_and_slave_at_once_and_gone_when_left(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -104,6 +106,7 @@ async def test_restarted_broker_gets_the_consumers_heartbeat_again(
         assert await members(client, master.address) == [client.client_id]
 
 
+@pytest.mark.usefixtures("slave")
 async def test_client_continues_after_its_brokers_were_down(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -107,6 +107,7 @@ async def test_topic_that_cannot_be_is_refused(
             await admin.create_topic(name, queues=queues, cluster=cluster_name)
 
 
+@pytest.mark.usefixtures("slave")
 async def test_topic_is_not_half_deleted_without_its_master(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -134,6 +135,7 @@ async def test_topic_without_a_route_is_not_deleted_at_its_former_broker(
             await admin.delete_topic("orders")
 
 
+@pytest.mark.usefixtures("slave")
 async def test_brokers_describe_themselves(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -168,6 +170,7 @@ async def test_offsets_distinguish_unknown_from_zero(client: ClientInstance) -> 
         assert (after.min_offset, after.committed_offset, after.lag) == (0, 2, 3)
 
 
+@pytest.mark.usefixtures("slave")
 async def test_offsets_are_unknown_while_no_broker_answers(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -28,6 +28,7 @@ async def until_level(client: ClientInstance) -> list[BrokerStatus]:
                 await trio.sleep(0.1)
 
 
+@pytest.mark.usefixtures("slave")
 async def test_status_of_a_pair(client: ClientInstance, cluster: EmbeddedCluster) -> None:
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b"x"))
@@ -41,6 +42,7 @@ async def test_status_of_a_pair(client: ClientInstance, cluster: EmbeddedCluster
     assert (slave.seconds_behind, slave.acknowledges, slave.problem) == (0, "memory", None)
 
 
+@pytest.mark.usefixtures("slave")
 async def test_a_silent_slave_and_one_that_is_gone(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -108,6 +108,7 @@ async def test_dead_letters_without_a_broker_are_an_error(cluster: EmbeddedClust
             await admin.topics()
 
 
+@pytest.mark.usefixtures("slave")
 async def test_unreachable_name_server_is_an_error(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

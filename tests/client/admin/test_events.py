@@ -70,6 +70,7 @@ async def test_restarted_broker_numbers_its_events_from_the_beginning(
         assert not set(map(str, before)) & set(map(str, after))
 
 
+@pytest.mark.usefixtures("slave")
 async def test_broker_that_does_not_answer_is_named(
     cluster: EmbeddedCluster, client: ClientInstance
 ) -> None:

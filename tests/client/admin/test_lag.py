@@ -300,6 +300,7 @@ async def test_unknown_group_is_an_error_and_not_an_empty_report(
             await admin.lag("biling")
 
 
+@pytest.mark.usefixtures("slave")
 async def test_master_that_is_away_makes_its_groups_unknown(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

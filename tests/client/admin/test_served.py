@@ -1,5 +1,6 @@
 """What brokers have given to a group, told apart by broker."""
 
+import pytest
 import trio
 from tests.support.clients import client_of
 from trio.testing import MockClock
@@ -12,6 +13,7 @@ A_SAMPLE = 11
 """Seconds until what was counted is reported."""
 
 
+@pytest.mark.usefixtures("slave")
 async def test_messages_that_the_slave_served_are_counted_for_the_slave(
     client: ClientInstance, cluster: EmbeddedCluster, autojump_clock: MockClock
 ) -> None:

@@ -24,6 +24,7 @@ async def test_client_without_groups_sends_no_heartbeat(
     assert client.heartbeat.acknowledged_by == set()
 
 
+@pytest.mark.usefixtures("slave")
 async def test_producers_send_heartbeats_to_masters_and_consumers_to_all_brokers(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -49,6 +50,7 @@ async def test_body_is_what_java_brokers_read(
     assert '"producerDataSet":[]' in text
 
 
+@pytest.mark.usefixtures("slave")
 async def test_broker_that_does_not_answer_delays_no_other(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -90,6 +92,7 @@ async def test_static_member_restarts_without_moving_a_queue(
         assert len(other.assignment) == 4
 
 
+@pytest.mark.usefixtures("slave")
 async def test_static_member_logs_that_brokers_grant_nothing(
     client: ClientInstance, cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,8 @@ from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.routing import PullReason
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
+pytestmark = pytest.mark.usefixtures("slave")
+
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 

@@ -21,6 +21,8 @@ from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.routing import PullReason, ReadPolicy
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
+pytestmark = pytest.mark.usefixtures("slave")
+
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 

@@ -355,6 +355,7 @@ async def test_topic_is_waited_for_as_long_as_was_said(
     assert trio.current_time() - began == pytest.approx(waited, abs=1.0)
 
 
+@pytest.mark.usefixtures("slave")
 async def test_consumer_may_start_before_its_cluster(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -317,6 +317,7 @@ async def test_broadcasting_member_begins_again(
 
 
 @pytest.mark.parametrize("count", LENGTHS)
+@pytest.mark.usefixtures("slave")
 async def test_member_that_reads_from_a_slave_begins_again(
     count: int, client: ClientInstance
 ) -> None:
@@ -330,6 +331,7 @@ async def test_member_that_reads_from_a_slave_begins_again(
 
 
 @pytest.mark.parametrize("count", LENGTHS)
+@pytest.mark.usefixtures("slave")
 async def test_member_begins_again_at_the_next_master(
     count: int, client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

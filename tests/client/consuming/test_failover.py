@@ -10,6 +10,8 @@ from tests.support.orders import TOPIC, send
 from rocketrio import NOT_FOUND, ClientInstance, Consumer, Error, open_consumer
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
+pytestmark = pytest.mark.usefixtures("slave")
+
 COUNT = 2000
 
 

@@ -10,6 +10,8 @@ from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import RouteNotFoundError
 
+pytestmark = pytest.mark.usefixtures("slave")
+
 
 async def test_value_not_found_and_unreachable_are_three_answers(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster

@@ -17,6 +17,8 @@ from rocketrio_protocol.commands.offset import (
 )
 from rocketrio_protocol.headers import RequestHeader
 
+pytestmark = pytest.mark.usefixtures("slave")
+
 
 @attrs.define
 class Listening:

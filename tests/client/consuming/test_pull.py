@@ -19,6 +19,8 @@ from rocketrio.consuming.subscription import parse_subscription
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 from rocketrio_protocol.errors import BrokerSystemError
 
+pytestmark = pytest.mark.usefixtures("slave")
+
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
 

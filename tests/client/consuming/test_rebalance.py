@@ -16,6 +16,8 @@ from rocketrio.consuming.subscription import ALL
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies.topics import Permission
 
+pytestmark = pytest.mark.usefixtures("slave")
+
 Assigned = list[Mapping[str, list[MessageQueue]]]
 
 

@@ -84,6 +84,7 @@ async def test_new_topic_that_no_broker_can_create_is_named() -> None:
     assert caught.value.topic == "orders"
 
 
+@pytest.mark.usefixtures("slave")
 async def test_cluster_that_only_starts_is_not_taken_for_a_missing_topic(
     cluster: EmbeddedCluster,
 ) -> None:

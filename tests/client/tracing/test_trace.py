@@ -177,6 +177,7 @@ async def test_too_many_records_are_dropped_and_nothing_waits(
     assert WAITING_LIMIT > BATCH_RECORDS
 
 
+@pytest.mark.usefixtures("slave")
 async def test_traces_that_cannot_be_sent_fail_nothing(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

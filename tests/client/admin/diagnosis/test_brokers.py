@@ -166,6 +166,7 @@ def test_errors_come_first() -> None:
     assert codes == ["H01", "S01"]
 
 
+@pytest.mark.usefixtures("slave")
 async def test_cluster_in_memory_is_well_until_its_slave_is_killed(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
