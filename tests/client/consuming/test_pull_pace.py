@@ -87,10 +87,9 @@ LIES: dict[str, list[Answer]] = {
     "moved on for ever": [always(MOVED, lambda offset: offset + 1)],
     "moved below nothing": [always(MOVED, lambda offset: -1)],
     "a message, and moved back to it": [
-        always(FOUND if number % 2 else MOVED, lambda offset: 6 if offset == START else START,
-               with_message=bool(number % 2))
-        for number in range(10_000)
-    ],
+        always(MOVED, lambda offset: 6 if offset == START else START),
+        always(FOUND, lambda offset: 6 if offset == START else START, with_message=True),
+    ] * 5_000,
     "the same message": [always(FOUND, lambda offset: offset, with_message=True)],
     "a message, and back": [always(FOUND, lambda offset: 0, with_message=True)],
     "a message, and below nothing": [always(FOUND, lambda offset: -(2**63), with_message=True)],

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import product
 
 import pytest
 import trio
@@ -110,11 +111,10 @@ async def ends(transport: Transport) -> None:
         await read_to_end(transport, may_break=True)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 @pytest.mark.parametrize(("break_it", "flag"), PLACES)
 async def test_fault_while_a_server_serves_ends_that_connection_alone(
     network: Network, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-    break_it: Break, fault: Exception, flag: int,
+    break_it: Break, flag: int,
 ) -> None:  # fmt: skip
     faults, log = ConnectionFaults(), ChannelLog()
     async with (
@@ -122,8 +122,8 @@ async def test_fault_while_a_server_serves_ends_that_connection_alone(
         open_channel_pool(network.dial) as other,
     ):
         assert (await other.call(addr, RemotingCommand(ECHO, body=b"before"))).body == b"before"
-        break_it(monkeypatch, fault)
-        for count in (1, 2, 3):
+        for count, fault in enumerate(FAULTS, 1):
+            break_it(monkeypatch, fault)
             transport = await network.dial(addr)
             await transport.send_all(request(BAD, flag=flag))
             await ends(transport)
@@ -131,22 +131,20 @@ async def test_fault_while_a_server_serves_ends_that_connection_alone(
             assert faults.count == count
         assert (await other.call(addr, RemotingCommand(ECHO, body=b"after"))).body == b"after"
         assert len(log.closed) == 3
-    (record,) = (line for line in caplog.records if line.levelname == "ERROR")
-    assert record.exc_info is not None
-    assert record.exc_info[1] is fault
+    records = [line for line in caplog.records if line.levelname == "ERROR"]
+    assert [line.exc_info and line.exc_info[1] for line in records] == FAULTS[:1]  # Then rarely.
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 @pytest.mark.parametrize("flag", [0, 2], ids=["request", "oneway"])
 async def test_fault_of_a_handler_leaves_even_its_own_connection_open(
-    network: Network, fault: Exception, flag: int
+    network: Network, flag: int
 ) -> None:
     def failing(channel: Channel, one: RemotingCommand) -> RemotingCommand:
-        raise fault
+        raise FAULTS[int(bytes(one.body))]
 
     async def failing_later(channel: Channel, one: RemotingCommand) -> RemotingCommand:
         await trio.lowlevel.checkpoint()
-        raise fault
+        return failing(channel, one)
 
     faults = ConnectionFaults()
     table = {ECHO: echo, BAD: failing, BAD + 1: failing_later}
@@ -154,11 +152,12 @@ async def test_fault_of_a_handler_leaves_even_its_own_connection_open(
         served(network, table, faults=faults) as addr,
         open_channel_pool(network.dial) as pool,
     ):
-        for code in (BAD, BAD + 1):
+        for code, number in product((BAD, BAD + 1), range(len(FAULTS))):
+            failing_request = RemotingCommand(code, body=b"%d" % number)
             if flag:
-                await pool.send_oneway(addr, RemotingCommand(code))
+                await pool.send_oneway(addr, failing_request)
             else:
-                assert (await pool.call(addr, RemotingCommand(code))).code == 1
+                assert (await pool.call(addr, failing_request)).code == 1
         assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
     assert faults.count == 0
 

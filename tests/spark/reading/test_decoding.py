@@ -14,9 +14,11 @@ from tests.spark import in_memory
 from tests.support.records import plain_record
 
 from rocketrio.spark.errors import DecodeError
+from rocketrio.spark.reading import decoding, salvage
 from rocketrio.spark.reading.fetch import Block
 from rocketrio.spark.reading.offsets import QueueRange
-from rocketrio_protocol.record.compression import INFLATE_LIMIT
+from rocketrio_protocol.columns import decode
+from rocketrio_protocol.record.compression import INFLATE_LIMIT, InflateBudget
 from rocketrio_protocol.record.java_hash import tags_code
 
 FIRSTS = {"orders": {"a": 0, "b": 4}, "bills": {"b": 0}}
@@ -188,15 +190,24 @@ def test_delivery_time_is_null_without_the_property() -> None:
     assert batch.column(0).cast(pa.int64()).to_pylist() == [1_700_000_000_000_000, None]
 
 
-BOMB_SIZE = 50 * 1024 * 1024
+LIMIT = INFLATE_LIMIT // 64
+"""The limit in these tests, so that they inflate less."""
+BOMB_SIZE = 2 * LIMIT // 5
 BOMB = _record(7, sys_flag=1, body=zlib.compress(bytes(BOMB_SIZE)))
-AT_ONCE = INFLATE_LIMIT // BOMB_SIZE
+AT_ONCE = LIMIT // BOMB_SIZE
+
+
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (decode, decoding, salvage):
+        monkeypatch.setattr(module, "InflateBudget", partial(InflateBudget, LIMIT))
 
 
 def _sizes(batches: Iterable[pa.RecordBatch]) -> list[list[int]]:
     return [pc.binary_length(batch.column("body")).to_pylist() for batch in batches]
 
 
+@pytest.mark.usefixtures("small_limit")
 def test_bombs_become_several_batches() -> None:
     block = Block()
     block.add(*_piece("a", _record(1), BOMB))
@@ -209,7 +220,7 @@ def test_bombs_become_several_batches() -> None:
     assert [batch.num_rows for batch in _decoder(columns="queue_offset").batches(block)] == [5]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize(("policy", "rows"), [("skip", 5), ("null", 7)])
 def test_bombs_among_damage_become_several_batches(policy: str, rows: int) -> None:
     damaged = _record(3, sys_flag=1, body=b"no zlib")
@@ -220,6 +231,6 @@ def test_bombs_among_damage_become_several_batches(policy: str, rows: int) -> No
     sizes = [size for some in _sizes(batches) for size in some]
     assert len(sizes) == rows
     assert [size for size in sizes if size is not None] == [BOMB_SIZE] * 4 + [5]
-    assert all(sum(filter(None, some)) <= INFLATE_LIMIT for some in _sizes(batches))
+    assert all(sum(filter(None, some)) <= LIMIT for some in _sizes(batches))
     with pytest.raises(DecodeError, match="cannot be decoded"):
         list(_decoder(columns="body").batches(block))
