@@ -4,11 +4,9 @@ import attrs
 import trio
 from tests.broker.processors.asking import Asking
 
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import client
 from rocketrio_protocol.commands.send import SendReplyMessageRequestHeaderV2
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
@@ -35,8 +33,9 @@ class Requester:
 
 
 async def beat(one: Asking, client_id: str = "asker") -> None:
-    data = HeartbeatData(client_id, producer_data_set=[ProducerData("P"), ProducerData("Q")])
-    await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+    await one.beat(
+        HeartbeatData(client_id, producer_data_set=[ProducerData("P"), ProducerData("Q")])
+    )
 
 
 def reply(

@@ -26,7 +26,7 @@ from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, Pro
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import admin, client
+from rocketrio_protocol.commands import admin
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.commands.transaction import (
@@ -78,8 +78,7 @@ class Parking:
             state.topics.update(TopicConfig(topic, 1, 1))
 
     async def beat(self, group: str) -> RemotingCommand:
-        data = HeartbeatData("c", [ConsumerData(group)])
-        return await self.one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+        return await self.one.beat(HeartbeatData("c", [ConsumerData(group)]))
 
     async def work(self) -> int:
         """Store a message that can be sent back; return its address."""
@@ -318,7 +317,7 @@ async def test_heartbeat_with_a_group_of_a_long_name_registers_the_other_groups(
             [ProducerData("p" * 255)],
         )
         for _ in range(2):
-            answer = await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+            answer = await one.beat(data)
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert "has 200 characters, its namespace included. 120 are allowed" in answer.remark
         assert one.broker.state.consumers.client_ids("G") == ["c"]

@@ -7,7 +7,6 @@ from tests.broker.processors.asking import asking
 from trio.testing import MockClock
 
 from rocketrio_broker.clients import housekeeping as client_housekeeping
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
@@ -117,7 +116,7 @@ async def test_group_that_broadcasts_is_not_notified(autojump_clock: MockClock) 
     async with asking() as one, one.other_client(told.processors) as a:
         data = HeartbeatData("c1", [ConsumerData("G", message_model="BROADCASTING")])
         for each in (a, one):
-            await each.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+            await each.beat(data)
         await trio.testing.wait_all_tasks_blocked()
         assert told.groups == []
         assert await members(one) == ["c1"]

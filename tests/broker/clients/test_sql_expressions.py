@@ -13,11 +13,9 @@ from trio.testing import MockClock
 from rocketrio_broker.clients.sql_expressions import COMPILE_BURST, COMPILE_RATE, SqlExpressions
 from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.settings.config import BrokerConfig
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import client
 from rocketrio_protocol.filter.sql92 import Matcher
 
 BIG_EVEN = "size > 2 AND kind = 'even'"
@@ -42,8 +40,9 @@ async def pull(one: Asking, offset: int = 0, **fields: Any) -> RemotingCommand:
 
 async def beat(one: Asking, expression: str) -> None:
     subscription = SubscriptionData("T", expression, sub_version=1, expression_type="SQL92")
-    data = HeartbeatData("c1", [ConsumerData("billing", subscription_data_set=[subscription])])
-    await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+    await one.beat(
+        HeartbeatData("c1", [ConsumerData("billing", subscription_data_set=[subscription])])
+    )
 
 
 async def test_a_pull_gets_what_its_expression_chooses(autojump_clock: MockClock) -> None:

@@ -9,7 +9,10 @@ from tests.support.stores import put_of
 
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.client import HeartBeatRequestHeader
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
@@ -27,6 +30,11 @@ class Asking:
         self, header: RequestHeader | RemotingCommand, body: bytes = b"", *, timeout: float = 3.0
     ) -> RemotingCommand:
         return await self.pool.call(self.broker.address, header, body, timeout=timeout)
+
+    async def beat(self, data: HeartbeatData, **changes: Any) -> RemotingCommand:
+        """Send a heartbeat; `changes` are of the request."""
+        request = RemotingCommand.request(HeartBeatRequestHeader(), fastjson.dumps(data))
+        return await self.ask(attrs.evolve(request, **changes))
 
     async def ask_name_server(self, header: RequestHeader) -> RemotingCommand:
         return await self.pool.call(self.cluster.name_server.addr, header)

@@ -8,12 +8,11 @@ from tests.golden.exchanges import exchanges_of
 from trio.testing import MockClock
 
 from rocketrio_broker.offsets import manager as consumer_offsets
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
 from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import client, consumer
+from rocketrio_protocol.commands import consumer
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader, ResetOffsetRequestHeader
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.message import MessageQueue, decode_messages
@@ -59,8 +58,7 @@ async def beat(
     data = HeartbeatData(
         client_id, [ConsumerData("G", subscription_data_set=[SubscriptionData("T")])]
     )
-    request = RemotingCommand.request(client.HeartBeatRequestHeader(), fastjson.dumps(data))
-    await asking.ask(attrs.evolve(request, version=version, language=language))
+    await asking.beat(data, version=version, language=language)
 
 
 async def two_queues(one: Asking, *, committed: int | None = 2) -> None:

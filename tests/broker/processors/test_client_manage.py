@@ -142,7 +142,7 @@ async def test_heartbeat_beyond_a_limit_is_refused_and_registers_nothing(
     async with asking() as one:
         state = one.broker.state
         groups, topics = state.groups.wrapper(), state.topics.wrapper()
-        answer = await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+        answer = await one.beat(data)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert why in (answer.remark or "")
         assert (state.groups.wrapper(), state.topics.wrapper()) == (groups, topics)
@@ -151,27 +151,25 @@ async def test_heartbeat_beyond_a_limit_is_refused_and_registers_nothing(
 
 
 async def test_limits_count_what_a_connection_named_before(autojump_clock: MockClock) -> None:
-    header = client.HeartBeatRequestHeader()
     async with asking() as one, one.other_client({}) as other:
-        assert (await one.ask(header, fastjson.dumps(data_of(GROUPS_LIMIT - 1)))).code == 0
-        assert (await one.ask(header, fastjson.dumps(data_of(GROUPS_LIMIT - 1)))).code == 0
-        new = fastjson.dumps(HeartbeatData("c1", [ConsumerData("new")]))
-        assert (await one.ask(header, new)).code == ResponseCode.SYSTEM_ERROR
-        assert (await other.ask(header, new)).code == 0
+        assert (await one.beat(data_of(GROUPS_LIMIT - 1))).code == 0
+        assert (await one.beat(data_of(GROUPS_LIMIT - 1))).code == 0
+        new = HeartbeatData("c1", [ConsumerData("new")])
+        assert (await one.beat(new)).code == ResponseCode.SYSTEM_ERROR
+        assert (await other.beat(new)).code == 0
         half = "x" * (SIZE_LIMIT // 2)
         for group, code in (("A", 0), ("A", 0), ("B", ResponseCode.SYSTEM_ERROR)):
             subscription = SubscriptionData("T", half)
             big = HeartbeatData("c1", [ConsumerData(group, subscription_data_set=[subscription])])
-            assert (await other.ask(header, fastjson.dumps(big))).code == code
+            assert (await other.beat(big)).code == code
         leave = client.UnregisterClientRequestHeader("c1", None, "A")
         assert (await other.ask(leave)).code == 0
-        assert (await other.ask(header, fastjson.dumps(big))).code == 0
+        assert (await other.beat(big)).code == 0
         for number in range(CLIENT_IDS_LIMIT):
-            named = HeartbeatData(f"id{number}", [], [ProducerData("P")])
-            answer = await other.ask(header, fastjson.dumps(named))
+            answer = await other.beat(HeartbeatData(f"id{number}", [], [ProducerData("P")]))
         assert answer.code == 0
         named = HeartbeatData("one more", [], [ProducerData("P")])
-        assert (await other.ask(header, fastjson.dumps(named))).code == ResponseCode.SYSTEM_ERROR
+        assert (await other.beat(named)).code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_new_groups_of_a_heartbeat_are_made_in_one_write_of_each_file(
@@ -182,7 +180,7 @@ async def test_new_groups_of_a_heartbeat_are_made_in_one_write_of_each_file(
         before = state.groups.data_version.counter, state.topics.data_version.counter
         data = data_of(GROUPS_LIMIT - 1)
         data.consumer_data_set[7].unit_mode = True
-        answer = await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+        answer = await one.beat(data)
         assert answer.code == ResponseCode.SUCCESS
         assert state.groups.data_version.counter == before[0] + 1
         assert state.topics.data_version.counter == before[1] + 2

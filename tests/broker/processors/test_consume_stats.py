@@ -24,7 +24,7 @@ from rocketrio_protocol.bodies.stats import (
 )
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands import admin, client
+from rocketrio_protocol.commands import admin
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.message import MessageQueue
@@ -97,8 +97,7 @@ async def test_topics_that_a_connected_group_unsubscribed_are_not_in_its_progres
         await three_messages(one)
         one.broker.state.consumer_offsets.commit_offset("G", "T", 0, 2)
         data = ConsumerData("G", subscription_data_set=[SubscriptionData("U", sub_version=1)])
-        body = fastjson.dumps(HeartbeatData("c1", [data]))
-        await one.ask(client.HeartBeatRequestHeader(), body)
+        await one.beat(HeartbeatData("c1", [data]))
         answer = await one.ask(admin.GetConsumeStatsRequestHeader("G"))
         assert ConsumeStats.from_json(answer.body).offset_table == {}
 
@@ -109,8 +108,7 @@ async def test_groups_of_a_topic_are_those_connected_and_those_with_offsets(
     async with asking() as one:
         one.broker.state.consumer_offsets.commit_offset("gone", "T", 0, 2)
         data = ConsumerData("here", subscription_data_set=[SubscriptionData("T", sub_version=1)])
-        body = fastjson.dumps(HeartbeatData("c1", [data]))
-        await one.ask(client.HeartBeatRequestHeader(), body)
+        await one.beat(HeartbeatData("c1", [data]))
         answer = await one.ask(admin.QueryTopicConsumeByWhoRequestHeader("T"))
         assert GroupList.from_json(answer.body).group_list == ["here", "gone"]
 

@@ -30,7 +30,7 @@ from rocketrio_protocol.bodies.topics import (
 )
 from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import admin, client
+from rocketrio_protocol.commands import admin
 
 UPDATE = admin.UpdateAndCreateSubscriptionGroupRequestHeader()
 
@@ -173,8 +173,7 @@ async def test_connections_of_a_group_are_listed(autojump_clock: MockClock) -> N
         assert (await one.ask(consumers)).code == ResponseCode.CONSUMER_NOT_ONLINE
         assert (await one.ask(producers)).code == ResponseCode.SYSTEM_ERROR
         data = ConsumerData("G", subscription_data_set=[SubscriptionData("T", "a", sub_version=1)])
-        body = fastjson.dumps(HeartbeatData("c1", [data], [ProducerData("P")]))
-        await one.ask(client.HeartBeatRequestHeader(), body)
+        await one.beat(HeartbeatData("c1", [data], [ProducerData("P")]))
         found = ConsumerConnection.from_json((await one.ask(consumers)).body)
         assert found.subscription_table["T"].sub_string == "a"
         assert found.consume_type == "CONSUME_PASSIVELY"

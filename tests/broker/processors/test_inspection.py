@@ -5,7 +5,6 @@ from tests.broker.processors.asking import Asking, asking
 from tests.support.caller import Caller
 from trio.testing import MockClock
 
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
@@ -19,7 +18,7 @@ from rocketrio_protocol.bodies.inspection import (
 )
 from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands import client, inspection
+from rocketrio_protocol.commands import inspection
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.record.java_hash import tags_code
 
@@ -35,10 +34,11 @@ async def send(one: Asking, *tags: str) -> None:
 
 
 async def beat(one: Asking, subscription: SubscriptionData) -> None:
-    data = HeartbeatData(
-        "c1", [ConsumerData("G", subscription_data_set=[subscription])], [ProducerData("P")]
+    await one.beat(
+        HeartbeatData(
+            "c1", [ConsumerData("G", subscription_data_set=[subscription])], [ProducerData("P")]
+        )
     )
-    await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
 
 
 async def entries(one: Asking, group: str | None = "G", **fields: int) -> QueryConsumeQueueBody:

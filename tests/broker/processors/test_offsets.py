@@ -13,13 +13,11 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_broker.offsets import manager as consumer_offsets
 from rocketrio_broker.offsets.version import LEAD_LIMIT
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
-from rocketrio_protocol.commands.client import HeartBeatRequestHeader
 from rocketrio_protocol.commands.offset import OffsetResponseHeader, TimestampResponseHeader
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.names import retry_topic
@@ -74,7 +72,7 @@ async def test_commit_by_5_x_of_a_member_whose_group_could_not_be_kept_is_taken(
     asked = RemotingCommand.request(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
     async with knowing_t(groups_limit=1) as one:
         data = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
-        await one.ask(HeartBeatRequestHeader(), fastjson.dumps(HeartbeatData("c1", [data])))
+        await one.beat(HeartbeatData("c1", [data]))
         assert "G" not in one.broker.state.groups.subscription_group_table
         assert (await one.ask(attrs.evolve(asked, version=479))).code == ResponseCode.SUCCESS
         assert await committed(one) == 5

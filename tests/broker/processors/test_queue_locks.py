@@ -13,7 +13,6 @@ from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.client import HeartBeatRequestHeader
 from rocketrio_protocol.commands.consumer import (
     LockBatchMqRequestHeader,
     UnlockBatchMqRequestHeader,
@@ -61,11 +60,11 @@ async def test_locks_of_a_connected_member_are_not_released_by_another_host(
         return fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set
 
     async with asking() as own, own.other_client({}, host="10.9.9.9") as stranger:
-        await own.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
+        await own.beat(data)
         await own.ask(LockBatchMqRequestHeader(), batch("a"))
         assert await ask_to_unlock(stranger) == ResponseCode.NO_PERMISSION
         # That the stranger names the id in a heartbeat too changes nothing.
-        await stranger.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
+        await stranger.beat(data)
         assert await ask_to_unlock(stranger) == ResponseCode.NO_PERMISSION
         assert await holder() == []
         # Another connection of its own host may: the member has connected again.
@@ -79,7 +78,7 @@ async def test_locks_of_a_silent_member_are_released_by_another_host(
 ) -> None:
     data = HeartbeatData("a", [ConsumerData("G")], [])
     async with asking() as own, own.other_client({}, host="10.9.9.9") as moved:
-        await own.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
+        await own.beat(data)
         await own.ask(LockBatchMqRequestHeader(), batch("a"))
         await trio.sleep(HOLDER_TIMEOUT + 1)
         answer = await moved.ask(UnlockBatchMqRequestHeader(), batch("a"))
