@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import attrs
 
@@ -76,7 +76,7 @@ def _write_properties(path: Path, values: dict[str, str]) -> None:
 
 @attrs.define
 class ApacheNameServer(Server):
-    """One name server; `with` does not wait for it, as brokers do."""
+    """One name server."""
 
     version: str
     home: Path
@@ -116,11 +116,7 @@ class ApacheNameServer(Server):
         )
 
     def wait_ready(self) -> None:
-        self.running.wait_until(lambda: wire.answers(self.address), "answering")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+        self.running.wait_until(lambda: wire.answers(self.address, self.context), "answering")
 
 
 @attrs.define
@@ -198,8 +194,8 @@ class ApacheBroker(Server):
         name_server = self.listed_at or self.name_server
         self.running.wait_until(
             lambda: (
-                wire.serves(self.address)
-                and wire.is_registered(name_server, self.listed_as or self.address)
+                wire.serves(self.address, self.context)
+                and wire.is_registered(name_server, self.listed_as or self.address, self.context)
             ),
             f"serving and listed by {name_server}",
         )

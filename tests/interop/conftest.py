@@ -14,6 +14,7 @@ import pytest
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
 from tests.interop.java_client import JavaClient, compiled_client, make_topic, queue_of
+from tests.interop.secured import Secured, secured_apache
 from tests.support.ours import OurBroker, OurNameServer
 
 UNAVAILABLE = pytest.StashKey[str]()
@@ -111,6 +112,13 @@ def on_ours(world: World) -> OnOurs:
     return world.on_ours
 
 
+@pytest.fixture(scope="module")
+def secured(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Apache's name server and master with access control."""
+    with secured_apache(version, tmp_path_factory.mktemp(f"secured-{version}")) as running:
+        yield running
+
+
 @pytest.fixture(scope="module", params=["apache", "ours"])
 def side(request: pytest.FixtureRequest, world: World) -> OnApache | OnOurs:
     """The cluster of each product in turn."""
@@ -124,8 +132,6 @@ def _start(version: str, folder: Path, stack: ExitStack) -> World:
     stack.enter_context(our_names)
     rocketmq_names = ApacheNameServer(version, folder / "rocketmq-namesrv", "ROCKETMQ")
     stack.enter_context(rocketmq_names)
-    apache_names.wait_ready()
-    rocketmq_names.wait_ready()
     apache_master = ApacheBroker(version, folder / "apache-master", apache_names.address)
     our_master = OurBroker(folder / "our-master", our_names.address)
     rocketmq_master = ApacheBroker(
@@ -147,7 +153,7 @@ def _start(version: str, folder: Path, stack: ExitStack) -> World:
     slaves: list[ApacheBroker | OurBroker] = [our_slave, apache_slave]
     for brokers in (masters, slaves):
         for broker in brokers:
-            stack.callback(_end, broker)
+            stack.push(broker)
             broker.start()
         for broker in brokers:
             broker.wait_ready()
@@ -177,11 +183,6 @@ def _start(version: str, folder: Path, stack: ExitStack) -> World:
             JavaClient(version, rocketmq_names.address, folder / "java-on-rocketmq", "ROCKETMQ")
         ),
     )
-
-
-def _end(broker: ApacheBroker | OurBroker) -> None:
-    if broker.process is not None:
-        broker.kill()
 
 
 @pytest.fixture(params=["JSON", "ROCKETMQ"])

@@ -34,14 +34,11 @@ def one_master_fixture(**settings: str) -> Any:
     @pytest.fixture(scope="module")
     def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneMaster]:
         folder = tmp_path_factory.mktemp(f"one-master-{version}")
-        with ApacheNameServer(version, folder / "names") as names:
-            names.wait_ready()
-            with (
-                ApacheBroker(
-                    version, folder / "master", names.address, settings=settings
-                ) as master,
-                JavaClient(version, names.address, folder / "java") as java,
-            ):
-                yield OneMaster(names.address, master, java)
+        with (
+            ApacheNameServer(version, folder / "names") as names,
+            ApacheBroker(version, folder / "master", names.address, settings=settings) as master,
+            JavaClient(version, names.address, folder / "java") as java,
+        ):
+            yield OneMaster(names.address, master, java)
 
     return cluster

@@ -118,13 +118,14 @@ class Secured:
 @contextmanager
 def secured_apache(version: str, folder: Path) -> Iterator[Secured]:
     """Name server and master for the block, with users, and with the topics of this file."""
-    with ApacheNameServer(version, folder / "names") as names:
-        names.wait_ready()
-        with SecuredBroker(
+    with (
+        ApacheNameServer(version, folder / "names") as names,
+        SecuredBroker(
             version, folder / "master", names.address, settings=access_settings(version)
-        ) as master:
-            trio.run(_make_users_and_topics, version, names.address)
-            yield Secured(version, names.address, master)
+        ) as master,
+    ):
+        trio.run(_make_users_and_topics, version, names.address)
+        yield Secured(version, names.address, master)
 
 
 async def _make_users_and_topics(version: str, name_server: str) -> None:

@@ -16,8 +16,7 @@ import trio
 from rocketrio import Credentials, open_admin
 from tests.interop.java_client import JavaClient
 from tests.support import wire
-from tests.support.ours import COMMAND, OurBroker, OurNameServer
-from tests.support.processes import Process
+from tests.support.ours import OurBroker, OurNameServer
 
 INNER: Final = Credentials("inner-account", "inner-secret-1")
 ORDINARY: Final = Credentials("java-user-1", "java-secret-1")
@@ -29,7 +28,6 @@ RIGHTS: Final = {
 }
 DENIED: Final = "secrets"
 FOREIGN: Final = "foreign-group"
-REFUSED: Final = 16
 
 
 def account_file(path: Path, credentials: Credentials) -> Path:
@@ -40,61 +38,28 @@ def account_file(path: Path, credentials: Credentials) -> Path:
     return path
 
 
-def _refuses(address: str) -> bool:
-    try:
-        return wire.ask(address, wire.GET_BROKER_RUNTIME_INFO).code == REFUSED
-    except OSError:
-        return False
-
-
-@attrs.define
-class SecuredNameServer(OurNameServer):
-    """A name server that wants to know who asks."""
-
-    inner: Path = attrs.field(kw_only=True)
-
-    def start(self) -> None:
-        users = self.home / "users.json"
-        self.home.mkdir(parents=True, exist_ok=True)
-        users.touch(0o600)
-        users.write_text(
-            json.dumps(
-                {
-                    "users": [
-                        {"username": user.access_key, "secretKeys": [user.secret_key]}
-                        for user in (ORDINARY, DISABLED)
-                    ]
-                }
-            )
-        )
-        self.process = Process.start(
-            "our name server",
-            [
-                *COMMAND,
-                "namesrv",
-                "--listen",
-                self.address,
-                "--acl-file",
-                users,
-                "--inner-credentials",
-                self.inner,
-            ],
-            log=self.home / "out.log",
-            cwd=self.home,
-        )
-
-    def wait_ready(self) -> None:
-        self.running.wait_until(lambda: _refuses(self.address), "refusing strangers")
+def secured_name_server(home: Path, inner: Path) -> OurNameServer:
+    """Make a name server that wants to know who asks, and has two users."""
+    users = home / "users.json"
+    home.mkdir(parents=True, exist_ok=True)
+    users.touch(0o600)
+    named = [
+        {"username": user.access_key, "secretKeys": [user.secret_key]}
+        for user in (ORDINARY, DISABLED)
+    ]
+    users.write_text(json.dumps({"users": named}))
+    return OurNameServer(
+        home, options=("--acl-file", str(users), "--inner-credentials", str(inner))
+    )
 
 
 @attrs.define
 class SecuredBroker(OurBroker):
-    """A broker that wants to know who asks."""
+    """A broker that wants to know who asks; its name server does not tell strangers whether it lists it."""
 
     def wait_ready(self) -> None:
         self.running.wait_until(
-            lambda: _refuses(self.address) and self.running.has_said("ready role="),
-            "refusing strangers",
+            lambda: wire.serves(self.address) and self.running.has_said("ready role="), "serving"
         )
 
 
@@ -115,7 +80,7 @@ class SecuredOurs:
 class SecuredServers:
     """A name server and a master."""
 
-    name_server: SecuredNameServer
+    name_server: OurNameServer
     master: SecuredBroker
 
 
@@ -123,15 +88,13 @@ class SecuredServers:
 def secured_servers(folder: Path, *settings: str) -> Iterator[SecuredServers]:
     """Start both for the block, with the ordinary user."""
     inner = account_file(folder / "inner.yml", INNER)
-    with SecuredNameServer(folder / "namesrv", inner=inner) as names:
-        names.wait_ready()
-        access = ("acl_enable=true", f"inner_credentials_file={inner}")
-        with SecuredBroker(
-            folder / "master", names.address, settings=(*access, *settings)
-        ) as master:
-            master.wait_ready()
-            trio.run(_make_users, names.address)
-            yield SecuredServers(names, master)
+    access = ("acl_enable=true", f"inner_credentials_file={inner}")
+    with (
+        secured_name_server(folder / "namesrv", inner) as names,
+        SecuredBroker(folder / "master", names.address, settings=(*access, *settings)) as master,
+    ):
+        trio.run(_make_users, names.address)
+        yield SecuredServers(names, master)
 
 
 @contextmanager

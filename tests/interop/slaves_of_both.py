@@ -73,7 +73,6 @@ def slaves_of_both(version: str, folder: Path, *, master: str) -> Iterator[Clust
         leader: Broker
         if master == "Apache":
             names = stack.enter_context(ApacheNameServer(version, folder / "namesrv"))
-            names.wait_ready()
             leader = ApacheBroker(version, folder / "master", names.address, settings=NO_MEMORY)
         else:
             names = stack.enter_context(OurNameServer(folder / "namesrv"))

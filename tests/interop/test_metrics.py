@@ -54,8 +54,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         ApacheNameServer(VERSION, folder / "apache-namesrv") as apache_names,
         OurNameServer(folder / "our-namesrv") as our_names,
     ):
-        apache_names.wait_ready()
-        our_names.wait_ready()
         apache = ApacheBroker(
             VERSION,
             folder / "apache",

@@ -57,7 +57,6 @@ def asked(
     with ExitStack() as stack:
         if request.param == "apache":
             names = stack.enter_context(ApacheNameServer(version, folder / "names"))
-            names.wait_ready()
             master = ApacheBroker(version, folder / "master", names.address)
         else:
             names = stack.enter_context(OurNameServer(folder / "names"))

@@ -61,7 +61,6 @@ def mixed(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mi
         our_names = OurNameServer(folder / "our-names")
         stack.enter_context(theirs)
         stack.enter_context(our_names)
-        theirs.wait_ready()
         both = f"{theirs.address};{our_names.address}"
         apache = ApacheBroker(
             version, folder / "apache", both, name="apache-a", listed_at=our_names.address
@@ -282,7 +281,6 @@ def acting(version: str, tmp_path: Path) -> Iterator[tuple[ApacheNameServer, Bro
             version, tmp_path / "names", settings={"supportActingMaster": "true"}
         )
         stack.enter_context(names)
-        names.wait_ready()
         in_zone = ("-Drocketmq.zone=east",)
         master = ApacheBroker(
             version, tmp_path / "master", names.address, settings=ACTING, jvm_options=in_zone
@@ -311,7 +309,7 @@ async def test_our_client_reads_on_from_an_acting_master(
     names, master, slave = acting
     wait_caught_up(master.address, slave.address)
     wait_until(
-        lambda: b'"spread"' in wire.ask(slave.address, wire.GET_ALL_TOPIC_CONFIG).body,
+        lambda: wire.has_topic(slave.address, "spread"),
         "the slave knows the topic",
         METADATA_TIMEOUT,
     )

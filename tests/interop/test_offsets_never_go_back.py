@@ -45,11 +45,7 @@ def pair(version: str, tmp_path: Path) -> Iterator[PairAndJava]:
         java.call("send_many", prefix="message", count=200, **QUEUE)
         wait_caught_up(master.address, slave.address)
         wait_until(
-            lambda: (
-                f'"{TOPIC}"'.encode() in wire.ask(slave.address, wire.GET_ALL_TOPIC_CONFIG).body
-            ),
-            f"{slave.address} knows {TOPIC}",
-            30.0,
+            lambda: wire.has_topic(slave.address, TOPIC), f"{slave.address} knows {TOPIC}", 30.0
         )
         yield PairAndJava(master, slave, java)
 

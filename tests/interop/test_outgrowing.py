@@ -36,7 +36,6 @@ class Site:
         self._stack = stack
         self.our_names = stack.enter_context(OurNameServer(folder / "our-names"))
         self.apache_names = stack.enter_context(ApacheNameServer(version, folder / "names"))
-        self.apache_names.wait_ready()
         self.name_servers = [self.our_names.address, self.apache_names.address]
 
     async def start_pair(self, name: str) -> list[OurBroker]:

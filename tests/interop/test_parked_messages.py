@@ -184,7 +184,6 @@ def test_our_slave_takes_over_from_apache_s_master(version: str, tmp_path: Path)
         ApacheNameServer(version, tmp_path / "namesrv") as names,
         JavaClient(version, names.address, tmp_path / "java") as java,
     ):
-        names.wait_ready()
         master = ApacheBroker(version, tmp_path / "apache", names.address)
         slave = OurBroker(
             tmp_path / "ours", names.address, role="slave", broker_id=1, settings=CHECK_SETTINGS

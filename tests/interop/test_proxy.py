@@ -46,18 +46,17 @@ def behind(
         ):
             yield names.address, proxy.address
     else:
-        with ApacheNameServer(VERSION, folder / "names") as apache_names:
-            apache_names.wait_ready()
-            with (
-                ApacheBroker(
-                    VERSION,
-                    folder / "broker",
-                    apache_names.address,
-                    settings={"transactionTimeOut": "3000", "transactionCheckInterval": "5000"},
-                ),
-                ApacheProxy(folder / "proxy", apache_names.address) as proxy,
-            ):
-                yield apache_names.address, proxy.address
+        with (
+            ApacheNameServer(VERSION, folder / "names") as apache_names,
+            ApacheBroker(
+                VERSION,
+                folder / "broker",
+                apache_names.address,
+                settings={"transactionTimeOut": "3000", "transactionCheckInterval": "5000"},
+            ),
+            ApacheProxy(folder / "proxy", apache_names.address) as proxy,
+        ):
+            yield apache_names.address, proxy.address
 
 
 async def made(topic: str, behind: tuple[str, str]) -> MessageQueue:

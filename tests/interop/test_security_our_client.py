@@ -1,7 +1,7 @@
 """Our client with credentials on Apache's secured brokers, by accounts with the least rights (docs/security.md)."""
 
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -36,7 +36,6 @@ from tests.interop.secured import (
     PRODUCER,
     TOPIC,
     Secured,
-    secured_apache,
 )
 
 pytestmark = pytest.mark.interop
@@ -44,12 +43,6 @@ pytestmark = pytest.mark.interop
 T = TypeVar("T")
 PATIENCE = 60.0
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def secured(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_apache(version, tmp_path_factory.mktemp(f"secured-{version}")) as running:
-        yield running
 
 
 def at(secured: Secured, credentials: Any, **options: Any) -> dict[str, Any]:

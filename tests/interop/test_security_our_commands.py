@@ -1,7 +1,6 @@
 """`rocketrio acl` on Apache's secured brokers: users and rights of 5.3.3, accounts of 4.9.7."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,12 @@ from click.testing import CliRunner
 from rocketrio import Credentials
 from rocketrio.cli import main
 from tests.interop.java_client import JavaClient
-from tests.interop.secured import ADMIN, PRODUCER, TOPIC, Secured, secured_apache
+from tests.interop.secured import ADMIN, PRODUCER, TOPIC, Secured
 from tests.interop.secured_ours import account_file
 
 pytestmark = pytest.mark.interop
 
 PASSWORD = "marker-of-a-password"
-
-
-@pytest.fixture(scope="module")
-def secured(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_apache(version, tmp_path_factory.mktemp(f"commands-{version}")) as running:
-        yield running
 
 
 def run(secured: Secured, *arguments: str, stdin: str = "", code: int = 0, **options: Any) -> str:

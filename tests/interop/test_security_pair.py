@@ -8,13 +8,7 @@ import trio
 from rocketrio import Credentials, Message, open_admin, open_producer
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker
 from tests.interop.secured import TOPIC, secured_apache
-from tests.interop.secured_ours import (
-    INNER,
-    REFUSED,
-    SecuredBroker,
-    SecuredNameServer,
-    account_file,
-)
+from tests.interop.secured_ours import INNER, SecuredBroker, account_file, secured_name_server
 from tests.support import wire
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.waiting import wait_until
@@ -40,11 +34,6 @@ class SlaveAtClosedNameServer(ApacheBroker):
         self.running.wait_until(lambda: wire.serves(self.address), "serving")
 
 
-def has_topic(address: str, topic: str) -> bool:
-    """Whether a broker without access control has a topic."""
-    return topic in wire.ask(address, wire.GET_ALL_TOPIC_CONFIG).body.decode()
-
-
 async def make_topic(name_server: str, topic: str) -> None:
     async with open_admin(name_servers=[name_server], credentials=INNER) as admin:
         await admin.create_topic(topic, queues=1)
@@ -56,11 +45,9 @@ def test_slave_with_inner_credentials_copies_from_our_master(version: str, tmp_p
     inner = account_file(tmp_path / "inner.yml", INNER)
     settings = ("acl_enable=true", f"inner_credentials_file={inner}")
     with (
-        SecuredNameServer(tmp_path / "names", inner=inner) as names,
-        SecuredBroker(tmp_path / "master", names.address, settings=settings) as master,
+        secured_name_server(tmp_path / "names", inner) as names,
+        SecuredBroker(tmp_path / "master", names.address, settings=settings),
     ):
-        names.wait_ready()
-        master.wait_ready()
         trio.run(make_topic, names.address, COPIED)
         signing = f'{{"accessKey":"{INNER.access_key}","secretKey":"{INNER.secret_key}"}}'
         with SlaveAtClosedNameServer(
@@ -74,8 +61,7 @@ def test_slave_with_inner_credentials_copies_from_our_master(version: str, tmp_p
                 "authenticationMetadataProvider": PROVIDER,
             },
         ) as slave:
-            slave.wait_ready()
-            wait_until(lambda: has_topic(slave.address, COPIED), "copied", METADATA_TIMEOUT)
+            wait_until(lambda: wire.has_topic(slave.address, COPIED), "copied", METADATA_TIMEOUT)
 
 
 def test_slave_of_4_copies_from_our_master_by_its_address(version: str, tmp_path: Path) -> None:
@@ -89,16 +75,13 @@ def test_slave_of_4_copies_from_our_master_by_its_address(version: str, tmp_path
         OurNameServer(tmp_path / "names") as names,
         OurBroker(tmp_path / "master", names.address, settings=settings) as master,
     ):
-        names.wait_ready()
-        master.wait_ready()
         trio.run(make_topic, names.address, COPIED)
         with ApacheBroker(
             version, tmp_path / "slave", names.address, role="SLAVE", broker_id=1
         ) as slave:
-            slave.wait_ready()
-            wait_until(lambda: has_topic(slave.address, COPIED), "copied", METADATA_TIMEOUT)
+            wait_until(lambda: wire.has_topic(slave.address, COPIED), "copied", METADATA_TIMEOUT)
         for code in (25, 50, 3001):  # The address does not suffice to change settings and users.
-            assert wire.ask(master.address, code).code == REFUSED
+            assert wire.ask(master.address, code).code == wire.NO_PERMISSION
 
 
 def test_apache_slave_gets_nothing_from_a_replication_port_with_a_secret(
@@ -118,12 +101,9 @@ def test_apache_slave_gets_nothing_from_a_replication_port_with_a_secret(
         OurNameServer(tmp_path / "names") as names,
         OurBroker(tmp_path / "master", names.address, settings=settings) as master,
     ):
-        names.wait_ready()
-        master.wait_ready()
         with ApacheBroker(
             version, tmp_path / "slave", names.address, role="SLAVE", broker_id=1
         ) as slave:
-            slave.wait_ready()
             trio.run(send, names.address)
             said = "slave disconnected"
             master.running.wait_until(lambda: master.running.has_said(said), said)
@@ -144,10 +124,11 @@ def test_our_slave_with_inner_credentials_copies_from_apaches_master(
             with OurBroker(
                 folder, there.name_server, role="slave", broker_id=1, settings=settings
             ) as slave:
-                slave.wait_ready()
                 if is_copied:
-                    wait_until(lambda: has_topic(slave.address, TOPIC), "copied", METADATA_TIMEOUT)
+                    wait_until(
+                        lambda: wire.has_topic(slave.address, TOPIC), "copied", METADATA_TIMEOUT
+                    )
                 else:
                     said = "username cannot be null"
                     slave.running.wait_until(lambda: slave.running.has_said(said), said)  # noqa: B023
-                    assert not has_topic(slave.address, TOPIC)
+                    assert not wire.has_topic(slave.address, TOPIC)

@@ -3,7 +3,6 @@
 The session is that of tests/spark: one of a process.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.interop.secured import (
     PRODUCER,
     TOPIC,
     Secured,
-    secured_apache,
 )
 from tests.spark.conftest import spark
 
@@ -27,12 +25,6 @@ __all__ = ["spark"]  # a fixture: pytest finds it by its name here
 pytestmark = pytest.mark.interop
 
 COUNT = 40
-
-
-@pytest.fixture(scope="module")
-def secured(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_apache(version, tmp_path_factory.mktemp(f"spark-{version}")) as running:
-        yield running
 
 
 def options(secured: Secured, account: Credentials, **more: str) -> dict[str, str]:

@@ -22,27 +22,30 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_protocol.remoting.ports import split_addr
-from tests.interop.apache import METADATA_TIMEOUT
+from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient, JavaError
 from tests.interop.secured_ours import INNER, account_file
 from tests.interop.tls_peers import (
     TLS_CLIENT,
     Certificates,
     Mode,
-    TlsApacheBroker,
-    TlsApacheNameServer,
-    TlsOurBroker,
-    TlsOurNameServer,
     as_options,
     as_settings,
     make_certificates,
 )
 from tests.support import wire
+from tests.support.ours import OurBroker, OurNameServer
 from tests.support.tls import write_files
 
 pytestmark = pytest.mark.interop
 
 PATIENCE = 60.0
+CREATE_TOPIC = 17
+COPIED = {
+    "topic": "copied", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": "0", "order": "false", "defaultTopic": "TBW102",
+}  # fmt: skip
+"""The fields of the request that makes this topic."""
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +61,16 @@ def our_cluster(
     *,
     mutual: bool = False,
     more: tuple[str, ...] = (),
-) -> TlsOurBroker:
+) -> OurBroker:
     """Start rocketrio's name server and a master, in the same mode; `more` are settings of the master."""
     server = certificates.our_server(mode=mode, mutual=mutual)
     context = None if mode == "disabled" else certificates.context
     names = stack.enter_context(
-        TlsOurNameServer(folder / "names", options=as_options(server), context=context)
+        OurNameServer(folder / "names", options=as_options(server), context=context)
     )
     peers = certificates.our_peers if mode == "enforcing" else {"peer_tls": "false"}
     return stack.enter_context(
-        TlsOurBroker(
+        OurBroker(
             folder / "master",
             names.address,
             settings=(*as_settings({**server, **peers}), *more),
@@ -81,7 +84,7 @@ def ours(
     request: pytest.FixtureRequest,
     certificates: Certificates,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Mode, TlsOurBroker]]:
+) -> Iterator[tuple[Mode, OurBroker]]:
     mode: Mode = request.param
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp(f"ours-{mode}")
@@ -101,7 +104,7 @@ def round_trip(java: JavaClient, master: str) -> list[str]:
 @pytest.mark.parametrize("way", ["plain", "trusting", "proving"])
 def test_java_client_is_served_as_the_mode_of_our_servers_says(
     version: str,
-    ours: tuple[Mode, TlsOurBroker],
+    ours: tuple[Mode, OurBroker],
     certificates: Certificates,
     tmp_path: Path,
     way: str,
@@ -164,8 +167,7 @@ def test_mqadmin_with_a_client_certificate_changes_users_without_a_proof(
             JavaClient(version, master.name_server, tmp_path / "java", jvm_options=proving)
         )
         command, *rest = words
-        said = java.call("mqadmin", words=[command, "-b", master.address, *rest], errors=True)
-        assert "success" in said
+        assert "success" in java.mqadmin(command, "-b", master.address, *rest, errors=True)
         master.running.wait_until(lambda: master.running.has_said("users changed"), "changed")
 
 
@@ -177,7 +179,7 @@ def test_java_client_refuses_another_authority_and_accepts_another_host(
     stranger = tmp_path / "stranger.pem"
     trustme.CA().cert_pem.write_to_path(stranger)
     wrong = attrs.evolve(elsewhere, client=attrs.evolve(elsewhere.client, authority=stranger))
-    with TlsOurNameServer(
+    with OurNameServer(
         tmp_path / "names",
         options=as_options(elsewhere.our_server()),
         context=TlsOptions(elsewhere.client.authority, check_host_name=False).context(),
@@ -214,19 +216,18 @@ def test_java_client_refuses_another_authority_and_accepts_another_host(
 @pytest.fixture(scope="module")
 def apache(
     version: str, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TlsApacheBroker]:
+) -> Iterator[ApacheBroker]:
     """Name server and master of Apache that enforce TLS, and require certificates of clients."""
     folder = tmp_path_factory.mktemp(f"apache-{version}")
     options = certificates.apache(folder, mutual=True)
     with ExitStack() as stack:
         names = stack.enter_context(
-            TlsApacheNameServer(
+            ApacheNameServer(
                 version, folder / "names", jvm_options=options, context=certificates.context
             )
         )
-        names.wait_ready()
         yield stack.enter_context(
-            TlsApacheBroker(
+            ApacheBroker(
                 version, folder / "master", names.address, jvm_options=options,
                 context=certificates.context,
             )
@@ -247,14 +248,14 @@ async def our_round_trip(**options: Any) -> list[bytes]:
 
 
 async def test_our_client_works_on_apache_that_requires_its_certificate(
-    apache: TlsApacheBroker, certificates: Certificates
+    apache: ApacheBroker, certificates: Certificates
 ) -> None:
     found = await our_round_trip(name_servers=[apache.name_server], tls=certificates.options)
     assert found == [b"%d" % number for number in range(20)]
 
 
 async def test_our_client_without_certificate_or_tls_is_refused_by_apache(
-    apache: TlsApacheBroker, certificates: Certificates
+    apache: ApacheBroker, certificates: Certificates
 ) -> None:
     without = TlsOptions(certificates.client.authority)
     with pytest.raises(TlsError, match="certificate"):
@@ -262,7 +263,7 @@ async def test_our_client_without_certificate_or_tls_is_refused_by_apache(
 
 
 async def test_our_client_refuses_a_server_of_another_authority_or_host(
-    apache: TlsApacheBroker, certificates: Certificates
+    apache: ApacheBroker, certificates: Certificates
 ) -> None:
     port = split_addr(apache.name_server)[1]
     with pytest.raises(TlsError, match="not accepted"):
@@ -272,10 +273,10 @@ async def test_our_client_refuses_a_server_of_another_authority_or_host(
 
 
 async def test_our_broker_registers_at_apaches_enforcing_name_server(
-    apache: TlsApacheBroker, certificates: Certificates, tmp_path: Path
+    apache: ApacheBroker, certificates: Certificates, tmp_path: Path
 ) -> None:
     settings = as_settings({**certificates.our_server(), **certificates.our_peers})
-    with TlsOurBroker(
+    with OurBroker(
         tmp_path / "ours", apache.name_server, name="broker-ours", cluster="ours",
         settings=settings, context=certificates.context,
     ) as ours:  # fmt: skip
@@ -289,24 +290,21 @@ async def test_our_broker_registers_at_apaches_enforcing_name_server(
 
 
 def test_our_slave_follows_apaches_enforcing_master_and_copies_its_topics(
-    apache: TlsApacheBroker, certificates: Certificates, tmp_path: Path
+    apache: ApacheBroker, certificates: Certificates, tmp_path: Path
 ) -> None:
     context = certificates.context
     settings = as_settings({**certificates.our_server(), **certificates.our_peers})
-    with TlsOurBroker(
+    with OurBroker(
         tmp_path / "slave", apache.name_server, role="slave", broker_id=1,
         settings=(*settings, "slave_sync_period=1"), context=context,
     ) as slave:  # fmt: skip
-        fields = {"topic": "copied", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
-                  "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-                  "defaultTopic": "TBW102"}  # fmt: skip
-        assert wire.ask(apache.address, 17, fields, context=context).code == 0
+        assert wire.ask(apache.address, CREATE_TOPIC, COPIED, context=context).code == 0
 
-        def is_copied() -> bool:
-            answer = wire.ask(slave.address, wire.GET_ALL_TOPIC_CONFIG, context=context)
-            return b'"copied"' in answer.body
-
-        slave.running.wait_until(is_copied, "copying topics over TLS", timeout=PATIENCE)
+        slave.running.wait_until(
+            lambda: wire.has_topic(slave.address, "copied", context),
+            "copying topics over TLS",
+            PATIENCE,
+        )
 
 
 def test_apaches_broker_registers_at_our_enforcing_name_server(
@@ -315,8 +313,8 @@ def test_apaches_broker_registers_at_our_enforcing_name_server(
     context = certificates.context
     server = certificates.our_server(mutual=True)
     with (
-        TlsOurNameServer(tmp_path / "names", options=as_options(server), context=context) as names,
-        TlsApacheBroker(
+        OurNameServer(tmp_path / "names", options=as_options(server), context=context) as names,
+        ApacheBroker(
             version, tmp_path / "master", names.address,
             jvm_options=certificates.apache(tmp_path), context=context,
         ) as master,
@@ -330,41 +328,31 @@ def test_apaches_slave_of_our_enforcing_master_copies_its_topics_over_tls(
     context = certificates.context
     with ExitStack() as stack:
         master = our_cluster(stack, tmp_path, certificates, "enforcing")
-        fields = {"topic": "copied", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
-                  "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-                  "defaultTopic": "TBW102"}  # fmt: skip
-        assert wire.ask(master.address, 17, fields, context=context).code == 0
+        assert wire.ask(master.address, CREATE_TOPIC, COPIED, context=context).code == 0
         slave = stack.enter_context(
-            TlsApacheBroker(
+            ApacheBroker(
                 version, tmp_path / "slave", master.name_server, role="SLAVE", broker_id=1,
                 jvm_options=certificates.apache(tmp_path / "options"), context=context,
             )
         )  # fmt: skip
 
-        def is_copied() -> bool:
-            answer = wire.ask(slave.address, wire.GET_ALL_TOPIC_CONFIG, context=context)
-            return b'"copied"' in answer.body
-
-        slave.running.wait_until(is_copied, "copying topics over TLS", timeout=METADATA_TIMEOUT)
+        slave.running.wait_until(
+            lambda: wire.has_topic(slave.address, "copied", context),
+            "copying topics over TLS",
+            METADATA_TIMEOUT,
+        )
 
 
 def test_plain_request_to_our_enforcing_port_is_not_executed_in_one_packet_nor_in_pieces(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    fields = {"topic": "made", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
-              "topicFilterType": "SINGLE_TAG"}  # fmt: skip
     with ExitStack() as stack:
         master = our_cluster(stack, tmp_path, certificates, "enforcing")
         host, port = split_addr(master.address)
         for address in (master.address, f"{host}:{port - 2}"):
             with pytest.raises(OSError, match=r"closed after|reset by peer|timed out"):
-                wire.ask(address, 17, fields)
-        assert (
-            b"made"
-            not in wire.ask(
-                master.address, wire.GET_ALL_TOPIC_CONFIG, context=certificates.context
-            ).body
-        )
+                wire.ask(address, CREATE_TOPIC, {**COPIED, "topic": "made"})
+        assert not wire.has_topic(master.address, "made", certificates.context)
         lines = master.running.log.read_text().splitlines()
         assert len([line for line in lines if "without TLS was refused" in line]) == 1
 

@@ -28,7 +28,7 @@ from tests.interop.slaves_of_both import (
 )
 from tests.support import wire
 from tests.support.commit_logs import digest, first_address, wait_caught_up
-from tests.support.ours import OurBroker
+from tests.support.ours import OurBroker, assert_same_logs
 from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.interop
@@ -56,13 +56,12 @@ def cluster(
 
 def _serves(slave: Broker) -> bool:
     """Knows topics and groups, and has the messages."""
-    topics = wire.ask(slave.address, wire.GET_ALL_TOPIC_CONFIG).body
     groups = wire.ask(slave.address, wire.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
-    if b'"killed-ours-2"' not in groups or not all(f'"{t}"'.encode() in topics for t in TOPICS):
-        return False
-    asked = {"topic": "killed", "queueId": "0"}
-    found = wire.ask(slave.address, wire.GET_MAX_OFFSET, asked)
-    return found.ext_fields.get("offset") == str(COUNT)
+    return (
+        b'"killed-ours-2"' in groups
+        and all(wire.has_topic(slave.address, topic) for topic in TOPICS)
+        and wire.max_offset(slave.address, "killed") == COUNT
+    )
 
 
 def _nodes_of(cluster: Cluster, slave: int) -> set[int]:
@@ -173,8 +172,7 @@ def test_a_slave_that_comes_late_and_empty(cluster: Cluster, tmp_path: Path) -> 
 
 def _assert_same_logs(cluster: Cluster) -> None:
     for slave in cluster.slaves.values():
-        end = wait_caught_up(cluster.master.address, slave.address)
-        assert digest(slave.store, end) == digest(cluster.master.store, end), slave
+        assert_same_logs(cluster.master, slave)
 
 
 def test_progress_of_delayed_messages_arrives(cluster: Cluster) -> None:
@@ -252,12 +250,10 @@ async def test_both_clients_read_on_while_the_master_is_away(cluster: Cluster, s
                 await trio.sleep(0.5)
         consumer._settle()
         for of in (group, group_of("ours", "killed", slave)):
-            asked = {"consumerGroup": of, "topic": "killed", "queueId": "0"}
             # Until its route names the master again Java commits to a slave, of which Apache's master never hears.
-            await eventually(partial(_is_committed, cluster, asked), PATIENCE)
+            await eventually(partial(_is_committed, cluster, of), PATIENCE)
     await java.acall("work_stop", member=member)
 
 
-def _is_committed(cluster: Cluster, asked: dict[str, str]) -> bool:
-    answer = wire.ask(cluster.master.address, wire.QUERY_CONSUMER_OFFSET, asked)
-    return answer.ext_fields.get("offset") == str(COUNT)
+def _is_committed(cluster: Cluster, group: str) -> bool:
+    return wire.committed(cluster.master.address, group, "killed") == COUNT

@@ -72,13 +72,13 @@ def topic(pair: ApachePair) -> str:
                         while await _end(api, addr, queue) < COUNT:  # noqa: ASYNC110
                             await trio.sleep(0.2)
 
-    def is_known() -> bool:
-        topics = wire.ask(pair.slave.address, wire.GET_ALL_TOPIC_CONFIG).body
-        return f'"{name}"'.encode() in topics
-
     trio.run(load)
     # 5.3.3's slave tells the ends of queues whose topic it has not copied yet, and refuses to be read.
-    wait_until(is_known, f"the slave knows {name}", METADATA_TIMEOUT)
+    wait_until(
+        lambda: wire.has_topic(pair.slave.address, name),
+        f"the slave knows {name}",
+        METADATA_TIMEOUT,
+    )
     return name
 
 

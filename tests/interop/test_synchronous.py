@@ -11,8 +11,8 @@ import pytest
 from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient
 from tests.support import wire
-from tests.support.commit_logs import digest, wait_caught_up
-from tests.support.ours import OurBroker, OurNameServer
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import OurBroker, OurNameServer, assert_same_logs
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
@@ -46,7 +46,7 @@ def our_master(version: str, tmp_path: Path) -> Iterator[Mixed]:
         master = OurBroker(tmp_path / "master", names.address, role="sync-master")
         slave = ApacheBroker(version, tmp_path / "slave", names.address, role="SLAVE", broker_id=1)
         stack.enter_context(master)
-        stack.callback(_end, slave)
+        stack.push(slave)
         java = stack.enter_context(JavaClient(version, names.address, tmp_path / "java"))
         yield Mixed(master, slave, java)
 
@@ -55,7 +55,6 @@ def our_master(version: str, tmp_path: Path) -> Iterator[Mixed]:
 def apache_master(version: str, tmp_path: Path) -> Iterator[Mixed]:
     with ExitStack() as stack:
         names = stack.enter_context(ApacheNameServer(version, tmp_path / "namesrv"))
-        names.wait_ready()
         master = ApacheBroker(
             version,
             tmp_path / "master",
@@ -65,14 +64,9 @@ def apache_master(version: str, tmp_path: Path) -> Iterator[Mixed]:
         )
         slave = OurBroker(tmp_path / "slave", names.address, role="slave", broker_id=1)
         stack.enter_context(master)
-        stack.callback(_end, slave)
+        stack.push(slave)
         java = stack.enter_context(JavaClient(version, names.address, tmp_path / "java"))
         yield Mixed(master, slave, java)
-
-
-def _end(broker: ApacheBroker | OurBroker) -> None:
-    if broker.process is not None:
-        broker.kill()
 
 
 def test_put_on_our_master_is_released_by_an_apache_slave(our_master: Mixed) -> None:
@@ -92,8 +86,7 @@ def test_put_on_our_master_is_released_by_an_apache_slave(our_master: Mixed) -> 
         lambda: our_master.send("alone again") == "SLAVE_NOT_AVAILABLE", "the slave is missed"
     )
     slave.restart()
-    end = wait_caught_up(master.address, slave.address)
-    assert digest(slave.store, end) == digest(master.store, end)
+    assert_same_logs(master, slave)
 
 
 def test_put_on_an_apache_master_is_released_by_our_slave(

@@ -9,7 +9,8 @@ from rocketrio import MessageQueue, Prefetch, open_client, open_consumer
 from tests.interop.apache import METADATA_TIMEOUT
 from tests.interop.conftest import OnApache, OnOurs
 from tests.support import wire
-from tests.support.commit_logs import digest, wait_caught_up
+from tests.support.commit_logs import wait_caught_up
+from tests.support.ours import assert_same_logs
 from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.interop
@@ -24,7 +25,7 @@ def test_killed_slave_comes_back_and_catches_up(side: OnApache | OnOurs) -> None
     side.slave.kill()
     side.java.call("send_many", prefix="meanwhile", count=300, padding="." * 3000, topic=TOPIC)
     side.slave.restart()
-    assert_same_logs(side)
+    assert_same_logs(side.master, side.slave)
 
 
 def test_killed_master_comes_back_and_is_followed(side: OnApache | OnOurs) -> None:
@@ -33,12 +34,7 @@ def test_killed_master_comes_back_and_is_followed(side: OnApache | OnOurs) -> No
     side.master.kill()
     side.master.restart()
     side.java.until("send_many", prefix="after", count=20, topic=TOPIC)
-    assert_same_logs(side)
-
-
-def assert_same_logs(side: OnApache | OnOurs) -> None:
-    end = wait_caught_up(side.master.address, side.slave.address)
-    assert digest(side.slave.store, end) == digest(side.master.store, end)
+    assert_same_logs(side.master, side.slave)
 
 
 async def test_our_consumer_reads_on_from_the_slave(side: OnApache | OnOurs) -> None:
@@ -83,23 +79,16 @@ async def test_our_consumer_reads_on_from_the_slave(side: OnApache | OnOurs) -> 
     assert await _at_master(side, group) == end
 
 
-async def _at_master(side: OnApache | OnOurs, group: str) -> int:
-    asked = {"consumerGroup": group, "topic": TOPIC, "queueId": "0"}
-    answer = await trio.to_thread.run_sync(
-        wire.ask, side.master.address, wire.QUERY_CONSUMER_OFFSET, asked
-    )
-    return int(answer.ext_fields.get("offset", "-1"))
+async def _at_master(side: OnApache | OnOurs, group: str) -> int | None:
+    return await trio.to_thread.run_sync(wire.committed, side.master.address, group, TOPIC)
 
 
 def _wait_slave_serves(side: OnApache | OnOurs, end: int) -> None:
     """The slave has the messages, and knows the topic."""
     wait_caught_up(side.master.address, side.slave.address)
     slave = side.slave.address
-    asked = {"topic": TOPIC, "queueId": "0"}
-
-    def serves() -> bool:
-        known = f'"{TOPIC}"'.encode() in wire.ask(slave, wire.GET_ALL_TOPIC_CONFIG).body
-        found = wire.ask(slave, wire.GET_MAX_OFFSET, asked)
-        return known and found.ext_fields.get("offset") == str(end)
-
-    wait_until(serves, f"{slave} knows {TOPIC}", METADATA_TIMEOUT)
+    wait_until(
+        lambda: wire.has_topic(slave, TOPIC) and wire.max_offset(slave, TOPIC) == end,
+        f"{slave} knows {TOPIC}",
+        METADATA_TIMEOUT,
+    )

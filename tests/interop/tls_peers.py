@@ -1,4 +1,4 @@
-"""Servers and clients of both products with TLS: their certificates, how they are started, and when they serve.
+"""Servers and clients of both products with TLS: their certificates, and how they are started.
 
 All certificates are of one authority and name 127.0.0.1. Apache reads keys in PKCS#8 alone.
 """
@@ -11,9 +11,6 @@ from typing import Final, Literal
 import attrs
 
 from rocketrio import TlsOptions
-from tests.interop.apache import ApacheBroker, ApacheNameServer
-from tests.support import wire
-from tests.support.ours import OurBroker, OurNameServer
 from tests.support.tls import CertificateFiles, write_files
 
 Mode = Literal["disabled", "permissive", "enforcing"]
@@ -120,52 +117,3 @@ def as_options(settings: dict[str, object]) -> tuple[str, ...]:
         "tls_client_authority_file": "--tls-client-ca",
     }
     return tuple(word for name, value in settings.items() for word in (names[name], str(value)))
-
-
-@attrs.define
-class TlsApacheNameServer(ApacheNameServer):
-    """Apache's, asked with TLS until it answers."""
-
-    context: ssl.SSLContext = attrs.field(kw_only=True)
-
-    def wait_ready(self) -> None:
-        self.running.wait_until(lambda: wire.answers(self.address, self.context), "answering")
-
-
-@attrs.define
-class TlsApacheBroker(ApacheBroker):
-    """Apache's, which its name server lists."""
-
-    context: ssl.SSLContext = attrs.field(kw_only=True)
-
-    def wait_ready(self) -> None:
-        self.running.wait_until(
-            lambda: wire.is_registered(self.name_server, self.address, self.context),
-            f"listed by {self.name_server}",
-        )
-
-
-@attrs.define
-class TlsOurNameServer(OurNameServer):
-    """Ours, asked with TLS until it answers."""
-
-    context: ssl.SSLContext | None = attrs.field(kw_only=True)
-
-    def wait_ready(self) -> None:
-        self.running.wait_until(lambda: wire.answers(self.address, self.context), "answering")
-
-
-@attrs.define
-class TlsOurBroker(OurBroker):
-    """Ours, which its name server lists."""
-
-    context: ssl.SSLContext | None = attrs.field(kw_only=True)
-
-    def wait_ready(self) -> None:
-        self.running.wait_until(
-            lambda: (
-                wire.is_registered(self.name_server, self.address, self.context)
-                and self.running.has_said("ready role=")
-            ),
-            f"listed by {self.name_server}",
-        )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import attrs
 import pytest
-from tests.interop.apache import SMALL_STORE
+from tests.interop.apache import SMALL_STORE, ApacheBroker
 from tests.support import wire
 from tests.support.commit_logs import digest, wait_caught_up
 from tests.support.processes import Process, free_port
@@ -47,7 +47,7 @@ class OurNameServer(Server):
         )
 
     def wait_ready(self) -> None:
-        self.running.wait_until(lambda: wire.answers(self.address), "answering")
+        self.running.wait_until(lambda: wire.answers(self.address, self.context), "answering")
 
 
 @attrs.define
@@ -103,8 +103,10 @@ class OurBroker(Server):
     def wait_ready(self) -> None:
         self.running.wait_until(
             lambda: (
-                wire.serves(self.address)
-                and wire.is_registered(self.listed_at or self.name_server, self.address)
+                wire.serves(self.address, self.context)
+                and wire.is_registered(
+                    self.listed_at or self.name_server, self.address, self.context
+                )
                 # It takes no writes between its registration and the beginning of its epoch.
                 and self.running.has_said("ready role=")
             ),
@@ -118,6 +120,13 @@ class OurBroker(Server):
         return code
 
 
+def assert_same_logs(master: ApacheBroker | OurBroker, slave: ApacheBroker | OurBroker) -> int:
+    """Wait until the slave has the master's whole log, compare every byte, and return the log's end."""
+    end = wait_caught_up(master.address, slave.address)
+    assert digest(slave.store, end) == digest(master.store, end)
+    return end
+
+
 @attrs.define
 class OurPair:
     """A name server, a master and its slave."""
@@ -127,10 +136,7 @@ class OurPair:
     slave: OurBroker
 
     def assert_same_logs(self) -> int:
-        """Wait until the slave has the master's whole log, compare every byte, and return the log's end."""
-        end = wait_caught_up(self.master.address, self.slave.address)
-        assert digest(self.slave.store, end) == digest(self.master.store, end)
-        return end
+        return assert_same_logs(self.master, self.slave)
 
 
 @contextmanager

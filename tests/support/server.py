@@ -1,5 +1,6 @@
 """What Apache's servers and ours have in common: `with` starts one, waits until it serves, and kills it at the end."""
 
+import ssl
 from abc import ABC, abstractmethod
 from typing import Self
 
@@ -12,6 +13,8 @@ class Server(ABC):
     """One name server or broker as a process of its own."""
 
     process: Process | None = attrs.field(default=None, init=False)
+    context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
+    """What it is asked with whether it serves, where that needs TLS."""
 
     @abstractmethod
     def start(self) -> None:

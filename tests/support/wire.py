@@ -25,6 +25,8 @@ GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
 DELETE_TOPIC_IN_BROKER = 215
 GET_BROKER_CLUSTER_INFO = 106
 GET_ROUTEINFO_BY_TOPIC = 105
+NO_PERMISSION = 16
+"""The code of an answer."""
 
 _UNQUOTED_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
 
@@ -114,11 +116,12 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def answers(address: str, context: ssl.SSLContext | None = None) -> bool:
-    """Whether a name server at `address` answers at all."""
+    """Whether a name server at `address` answers, if only that it does not know who asks."""
     try:
-        return ask(address, GET_BROKER_CLUSTER_INFO, timeout=2.0, context=context).code == 0
+        answer = ask(address, GET_BROKER_CLUSTER_INFO, timeout=2.0, context=context)
     except OSError:
         return False
+    return answer.code in (0, NO_PERMISSION)
 
 
 def is_registered(
@@ -132,12 +135,13 @@ def is_registered(
     return f'"{broker_addr}"'.encode() in body
 
 
-def serves(broker_addr: str) -> bool:
-    """Whether a broker answers at all."""
+def serves(broker_addr: str, context: ssl.SSLContext | None = None) -> bool:
+    """Whether a broker answers, if only that it does not know who asks."""
     try:
-        return bool(runtime_info(broker_addr))
+        answer = ask(broker_addr, GET_BROKER_RUNTIME_INFO, context=context)
     except OSError:
         return False
+    return answer.code in (0, NO_PERMISSION)
 
 
 def runtime_info(broker_addr: str) -> dict[str, str]:
@@ -152,6 +156,29 @@ def runtime_info(broker_addr: str) -> dict[str, str]:
 def max_physical_offset(broker_addr: str) -> int:
     """Where a broker's commit log ends."""
     return int(runtime_info(broker_addr)["commitLogMaxOffset"])
+
+
+def max_offset(broker_addr: str, topic: str, queue_id: int = 0) -> int | None:
+    """Where a queue ends; None while the broker does not know it."""
+    asked = {"topic": topic, "queueId": str(queue_id)}
+    return _offset(ask(broker_addr, GET_MAX_OFFSET, asked))
+
+
+def committed(broker_addr: str, group: str, topic: str, queue_id: int = 0) -> int | None:
+    """What a group has committed; None while the broker does not know."""
+    asked = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+    return _offset(ask(broker_addr, QUERY_CONSUMER_OFFSET, asked))
+
+
+def _offset(answer: Answer) -> int | None:
+    offset = answer.ext_fields.get("offset")
+    return None if offset is None else int(offset)
+
+
+def has_topic(broker_addr: str, topic: str, context: ssl.SSLContext | None = None) -> bool:
+    """Whether a broker's table of topics names this one."""
+    answer = ask(broker_addr, GET_ALL_TOPIC_CONFIG, context=context)
+    return f'"{topic}"'.encode() in answer.body
 
 
 def topics(broker_addr: str) -> dict[str, dict[str, Any]]:
