@@ -32,14 +32,14 @@ from rocketrio_protocol.record.properties import (
     property_value,
 )
 
-FEW, MANY = 1 << 16, 1 << 20
+FEW, MANY = 1 << 13, 1 << 17
 """Bytes of a text, and of one sixteen times as long."""
 RATIO_LIMIT = 64
 """Quadratic time would be 256 times as long; sixteen times the input may take sixteen times, and noise."""
-FLOOR = 0.005
+FLOOR = 0.0001
 """Seconds: shorter times say more about the machine than about the parser."""
-LONGEST = 1.0
-"""Seconds that no text of MANY bytes may take; the slowest took 0.15 on a busy machine."""
+LONGEST = 0.125
+"""Seconds that no text of MANY bytes may take; the slowest took 0.04 on a busy machine."""
 
 Parse = Callable[[bytes], Any]
 
@@ -104,7 +104,7 @@ PARSERS: dict[str, Parse] = {
     "JSON fields": json_header(b'{"code":34,"extFields":{%b}}'),
     "header of a send": json_header(b'{"code":310,"extFields":{"i":"%b"}}'),
     "small frames in smaller chunks": in_chunks(7),
-    "small frames": in_chunks(1 << 17),
+    "small frames": in_chunks(1 << 14),
     "a large frame in small chunks": in_chunks(64, struct.pack(">iI", 15 << 20, 0)),
     "batch": decode_batch,
     "messages": decode_messages,

@@ -96,8 +96,11 @@ async def lived(slaves: int = 0) -> AsyncGenerator[Story]:
         yield story
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.parametrize("how", [nuls, emptied, halved])
+@pytest.mark.parametrize(
+    ("how", "is_killed"),
+    [(nuls, True), (emptied, False), (halved, True)],
+    ids=["nuls", "emptied", "halved"],
+)
 @pytest.mark.parametrize("table", TABLES)
 async def test_lone_broker_with_messages_does_not_start_without_a_table(
     autojump_clock: MockClock,
@@ -153,8 +156,9 @@ async def test_table_whose_file_is_missing_or_whose_backup_is_good_is_no_reason_
         await master.start()
 
 
-@pytest.mark.parametrize("how", [nuls, emptied])
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize(
+    ("how", "is_killed"), [(nuls, True), (emptied, False)], ids=["nuls", "emptied"]
+)
 async def test_master_takes_its_tables_from_a_slave(
     autojump_clock: MockClock, how: Callable[[MemoryDisk, Path], None], is_killed: bool
 ) -> None:

@@ -300,29 +300,17 @@ async def test_borders_between_fields_are_part_of_the_proof(tmp_path: Path) -> N
         assert refused(await one.send(request)) == "check signature failed."
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        *range(50, 54),
-        *range(3001, 3011),
-        71_001,
-        71_002,
-        71_011,
-        71_012,
-        71_013,
-        71_021,
-        71_022,
-        71_032,
-    ],
-)
 async def test_apaches_signature_alone_does_not_suffice_for_what_concerns_rights_or_secrets(
-    tmp_path: Path, code: int
+    tmp_path: Path,
 ) -> None:
+    ours = 71_001, 71_002, 71_011, 71_012, 71_013, 71_021, 71_022, 71_032
     async with listening(tmp_path) as one:
         fields = Signer(INNER).signed({}, b"")
-        remark = refused(await one.send(stolen(fields, code)))
-        assert "needs a proof" in remark
-        assert "acl_plain_signatures_from" in remark
+        for code in (*range(50, 54), *range(3001, 3011), *ours):
+            remark = refused(await one.send(stolen(fields, code)))
+            assert "needs a proof" in remark, code
+            assert "acl_plain_signatures_from" in remark, code
+            one.thief.pool.drop(one.thief.addr)  # A connection has a limited number of refusals.
 
 
 async def test_hosts_that_an_operator_names_need_no_proof(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ async def test_host_with_many_new_expressions_is_refused_for_a_while_and_no_othe
 
 async def test_hosts_that_compile_nothing_are_forgotten(autojump_clock: MockClock) -> None:
     expressions = SqlExpressions()
-    for number in range(3000):
+    for number in range(1100):
         await trio.sleep(1)
         channel = Channel(f"10.0.{number >> 8}.{number & 255}:1")
         expressions.filter(channel, "SQL92", f"size = {number}", BrokerConfig())

@@ -31,11 +31,11 @@ async def former_master() -> tuple[FaultyDisk, Welcome, bytes]:
     async with opened(disk) as store:
         await begin(store)
         await store.epochs.open(epoch(store, 1))
-        boundary = fill(store, 200)
+        boundary = fill(store, 20, size=1000)
         first = store.epochs.lines[0]
-        fill(store, 40)
+        fill(store, 4, size=1000)
         await store.epochs.open(epoch(store, 2))
-        fill(store, 60)
+        fill(store, 6, size=1000)
         tail = log_bytes(store, boundary)
     successor = Epoch(number=3, id="other", start=boundary, member="other", covers={"other": 0})
     welcome = Welcome(

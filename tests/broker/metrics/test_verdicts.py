@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 from tests.support.scraping import Scraping, scraping
+from tests.support.stores import put_of, stored
 from trio.testing import MockClock
 
 from rocketrio_broker.offsets.version import Commit
@@ -97,9 +98,7 @@ async def test_slow_queue_of_a_fast_group_decides(autojump_clock: MockClock) -> 
         await one.call.send(one.addr, b"1", queue_id=1)
         await one.call.commit(one.addr, 0, queue_id=1)
         for number in range(1, 7):
-            for _ in range(100):
-                await one.call.send(one.addr, b"1", queue_id=0)
-            await one.call.commit(one.addr, 100 * number - 50, queue_id=0)
+            await move(one, {0: (100 * number, 100 * number - 50)})
             found = await verdict_of(one)
             await trio.sleep(15)
         assert found == "stopped"
@@ -126,7 +125,7 @@ async def move(one: Scraping, queues: dict[int, tuple[int, int]]) -> None:
     for queue_id, (end, committed) in queues.items():
         _, at = one.state.store.queue_bounds("orders", queue_id) or (0, 0)
         for _ in range(end - at):
-            await one.call.send(one.addr, b"1", queue_id=queue_id)
+            stored(one.state.store.append(put_of(queue_id=queue_id)))
         await one.call.commit(one.addr, committed, queue_id=queue_id)
 
 
@@ -143,6 +142,7 @@ async def test_verdict_on_several_queues_by_their_trends(
     step: Step, verdict: str, autojump_clock: MockClock
 ) -> None:
     async with scraping() as one:
+        await one.call.create_topic(one.addr)
         found = []
         for number in range(1, 9):
             await step(one, number)

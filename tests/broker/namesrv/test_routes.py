@@ -447,7 +447,7 @@ def test_the_end_of_a_connection_costs_what_it_registered() -> None:
         routes.channel_closed("one")
         return time.process_time() - start
 
-    assert min(cost(900) for _ in range(3)) < 10 * min(cost(9) for _ in range(3)) + 0.002
+    assert min(cost(300) for _ in range(3)) < 10 * min(cost(3) for _ in range(3)) + 0.001
 
 
 class RouteMachine(RuleBasedStateMachine):

@@ -370,7 +370,7 @@ async def test_topics_that_cannot_be_routed_are_left_out_and_the_others_are_not(
 async def test_others_are_answered_while_a_large_registration_is_read(
     autojump_clock: trio.testing.MockClock, compressed: bool
 ) -> None:
-    topics = [TopicConfig(f"topic-{number}") for number in range(50_000)]
+    topics = [TopicConfig(f"topic-{number}") for number in range(20_000)]
     body = registered(*topics, compressed=compressed)
     answered = []
 
@@ -397,7 +397,7 @@ async def test_others_are_answered_while_a_large_registration_is_read(
 async def test_a_connection_that_ends_while_its_registration_is_read_leaves_nothing(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    body = registered(*(TopicConfig(f"topic-{number}") for number in range(50_000)))
+    body = registered(*(TopicConfig(f"topic-{number}") for number in range(20_000)))
     async with served() as (name_server, broker, _):
         async with trio.open_nursery() as nursery:
 
@@ -418,7 +418,7 @@ async def test_a_connection_that_ends_while_its_registration_is_read_leaves_noth
 async def test_large_registrations_that_wait_have_limited_room(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = registered(*(TopicConfig(f"topic-{number}") for number in range(50_000)))
+    body = registered(*(TopicConfig(f"topic-{number}") for number in range(20_000)))
     large = registered(*(TopicConfig(f"topic-{number}") for number in range(3_000)))
     second = registration(broker_id=1, body=large)
     third = registration(broker_id=2, body=large, broker_addr="10.0.0.7:10911")

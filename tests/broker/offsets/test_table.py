@@ -217,7 +217,7 @@ def test_what_a_slave_was_cut_to_does_not_come_back_from_it() -> None:
 
 def test_size_bounds_the_body_and_follows_every_change() -> None:
     table = OffsetTable()
-    for number in range(300):
+    for number in range(100):
         key = f"T{number % 7}", f"G{number % 11}"
         table.apply(key, number % 5, Commit(2**63 - 1 - number, is_reset=number % 3 == 0))
         table.apply(key, number % 5, Commit(number))

@@ -60,33 +60,25 @@ async def test_user_exists_from_creation_to_deletion(tmp_path: Path) -> None:
             assert refused(await operator.ask(header)) == "The user is not exist"
 
 
-@pytest.mark.parametrize(
-    ("name", "info", "code", "text"),
-    [
+async def test_user_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    refused_with = ResponseCode.NO_PERMISSION
+    cases = [
         (" ", UserInfo(password=SECRET), ResponseCode.INVALID_PARAMETER, "blank"),
-        ("u", UserInfo(), ResponseCode.NO_PERMISSION, "password"),
-        ("u", UserInfo(password=" "), ResponseCode.NO_PERMISSION, "password"),
-        ("u", UserInfo(password=SECRET, user_type="root"), ResponseCode.NO_PERMISSION, "userType"),
-        (
-            "u",
-            UserInfo(password=SECRET, user_status="on"),
-            ResponseCode.NO_PERMISSION,
-            "userStatus",
-        ),
-        ("a\nb", UserInfo(password=SECRET), ResponseCode.NO_PERMISSION, "username"),
-        ("a:b", UserInfo(password=SECRET), ResponseCode.NO_PERMISSION, "username"),
-        (INNER.access_key, UserInfo(password=SECRET), ResponseCode.NO_PERMISSION, "existed"),
-    ],
-)
-async def test_user_that_cannot_be_is_refused(
-    tmp_path: Path, name: str, info: UserInfo, code: int, text: str
-) -> None:
+        ("u", UserInfo(), refused_with, "password"),
+        ("u", UserInfo(password=" "), refused_with, "password"),
+        ("u", UserInfo(password=SECRET, user_type="root"), refused_with, "userType"),
+        ("u", UserInfo(password=SECRET, user_status="on"), refused_with, "userStatus"),
+        ("a\nb", UserInfo(password=SECRET), refused_with, "username"),
+        ("a:b", UserInfo(password=SECRET), refused_with, "username"),
+        (INNER.access_key, UserInfo(password=SECRET), refused_with, "existed"),
+    ]
     async with secured(tmp_path) as here, here.operator() as operator:
-        answer = await operator.ask(access.CreateUserRequestHeader(name), info.to_json())
-        assert answer.code == code
-        assert answer.remark is not None
-        assert text in answer.remark
-        assert "marker" not in answer.remark
+        for name, info, code, text in cases:
+            answer = await operator.ask(access.CreateUserRequestHeader(name), info.to_json())
+            assert answer.code == code, (name, info)
+            assert answer.remark is not None
+            assert text in answer.remark
+            assert "marker" not in answer.remark
 
 
 async def test_policies_are_merged_by_resource_shown_and_deleted(tmp_path: Path) -> None:
@@ -120,9 +112,8 @@ async def test_policies_are_merged_by_resource_shown_and_deleted(tmp_path: Path)
         assert ok(await operator.ask(access.ListAclsRequestHeader())).body == b""
 
 
-@pytest.mark.parametrize(
-    ("subject", "entry", "text"),
-    [
+async def test_policy_that_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    cases = [
         ("User:absent", PolicyEntryInfo("Topic:t", ["Pub"], [], "Allow"), "The subject of User:absent is not exist."),
         ("writer", PolicyEntryInfo("Topic:t", ["Pub"], [], "Allow"), "User:name"),
         ("User:writer", PolicyEntryInfo(None, ["Pub"], [], "Allow"), "The resource is null."),
@@ -133,20 +124,17 @@ async def test_policies_are_merged_by_resource_shown_and_deleted(tmp_path: Path)
         ("User:writer", PolicyEntryInfo("Topic:t", ["Pub"], [], None), "The decision is null."),
         ("User:writer", PolicyEntryInfo("Topic:t", ["Pub"], [], "Maybe"), "Maybe"),
         (f"User:{INNER.access_key}", PolicyEntryInfo("Topic:t", ["Pub"], [], "Deny"), "inner account"),
-    ],
-)  # fmt: skip
-async def test_policy_that_cannot_be_is_refused_and_changes_nothing(
-    tmp_path: Path, subject: str, entry: PolicyEntryInfo, text: str
-) -> None:
+    ]  # fmt: skip
     async with secured(tmp_path) as here, here.operator() as operator:
         await here.add_user("writer", {"Topic:a": ["Pub"]})
         good = PolicyEntryInfo("Topic:good", ["Pub"], [], "Allow")
-        body = AclInfo(subject, [PolicyInfo("Custom", [good, entry])]).to_json()
-        assert text in refused(await operator.ask(access.CreateAclRequestHeader(subject), body))
-        shown = AclInfo.from_json(
-            ok(await operator.ask(access.GetAclRequestHeader("User:writer"))).body
-        )
-        assert [each.resource for each in shown.policies[0].entries] == ["Topic:a"]
+        for subject, entry, text in cases:
+            body = AclInfo(subject, [PolicyInfo("Custom", [good, entry])]).to_json()
+            assert text in refused(await operator.ask(access.CreateAclRequestHeader(subject), body))
+            shown = AclInfo.from_json(
+                ok(await operator.ask(access.GetAclRequestHeader("User:writer"))).body
+            )
+            assert [each.resource for each in shown.policies[0].entries] == ["Topic:a"], text
 
 
 async def test_normal_user_with_the_cluster_cannot_touch_super_users(tmp_path: Path) -> None:
@@ -263,9 +251,8 @@ async def test_account_of_rocketmq_4_is_set_changed_and_deleted(tmp_path: Path) 
         assert answer.code == ResponseCode.DELETE_ACL_CONFIG_FAILED
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
+async def test_account_that_cannot_be_is_answered_209_without_the_secret(tmp_path: Path) -> None:
+    headers = [
         access.UpdateAccessConfigRequestHeader("short", "marker-secret"),
         access.UpdateAccessConfigRequestHeader("account-1", "marker"),
         access.UpdateAccessConfigRequestHeader("account-1"),
@@ -274,16 +261,13 @@ async def test_account_of_rocketmq_4_is_set_changed_and_deleted(tmp_path: Path) 
             "account-1", "marker-secret", white_remote_address="10.0.0.*"
         ),
         access.UpdateAccessConfigRequestHeader(INNER.access_key, "marker-secret"),
-    ],
-)
-async def test_account_that_cannot_be_is_answered_209_without_the_secret(
-    tmp_path: Path, header: RequestHeader
-) -> None:
+    ]
     async with secured(tmp_path) as here, here.operator() as operator:
-        answer = await operator.ask(header)
-        assert answer.code == ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
-        assert answer.remark
-        assert "marker" not in answer.remark
+        for header in headers:
+            answer = await operator.ask(header)
+            assert answer.code == ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, header
+            assert answer.remark
+            assert "marker" not in answer.remark
 
 
 async def test_version_of_the_accounts_grows_with_each_change(tmp_path: Path) -> None:

@@ -78,9 +78,8 @@ async def test_commit_by_5_x_of_a_member_whose_group_could_not_be_kept_is_taken(
         assert await committed(one) == 5
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
+async def test_impossible_commit_is_refused(autojump_clock: MockClock) -> None:
+    cases: list[tuple[dict[str, object], str]] = [
         ({"queue_id": -1}, "queue -1 of T; the first queue is 0"),
         ({"commit_offset": -1}, "-1 on queue 0 of T; the first offset is 0"),
         ({"topic": "a@b"}, "topic 'a@b' contains illegal characters"),
@@ -89,18 +88,15 @@ async def test_commit_by_5_x_of_a_member_whose_group_could_not_be_kept_is_taken(
         ({"topic": "%RETRY%a@b"}, "'a@b' contains illegal characters"),
         ({"consumer_group": "a@b"}, "group 'a@b' contains illegal characters"),
         ({"consumer_group": " "}, "group is blank"),
-    ],
-)
-async def test_impossible_commit_is_refused(
-    autojump_clock: MockClock, fields: dict[str, object], why: str
-) -> None:
+    ]
+    right = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5)
     async with asking() as one:
-        right = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5)
-        answer = await one.ask(attrs.evolve(right, **fields))  # type: ignore[arg-type]
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark is not None
-        assert why in answer.remark
-        assert not one.broker.state.consumer_offsets.offset_table
+        for fields, why in cases:
+            answer = await one.ask(attrs.evolve(right, **fields))  # type: ignore[arg-type]
+            assert answer.code == ResponseCode.SYSTEM_ERROR, fields
+            assert answer.remark is not None
+            assert why in answer.remark
+            assert not one.broker.state.consumer_offsets.offset_table, fields
 
 
 async def test_a_commit_is_taken_for_the_retry_topic_of_a_long_group(

@@ -39,27 +39,27 @@ async def test_stored_message_is_what_was_sent(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
-@pytest.mark.parametrize("kind", ["plain", "delayed", "half", "batch"])
 async def test_answer_names_the_unique_key_as_the_transaction_of_the_message(
-    autojump_clock: MockClock, serialize_type: SerializeType, kind: str
+    autojump_clock: MockClock, serialize_type: SerializeType
 ) -> None:
-    mark = {"delayed": "\x02DELAY\x013", "half": "\x02TRAN_MSG\x01true\x02PGROUP\x01p"}.get(
-        kind, ""
-    )
-    is_batch = kind == "batch"
-    body = encode_batch([(0, b"a", b"UNIQ_KEY\x01ONE"), (0, b"b", b"")]) if is_batch else b"x"
+    marks = {"delayed": "\x02DELAY\x013", "half": "\x02TRAN_MSG\x01true\x02PGROUP\x01p"}
     async with (
         EmbeddedCluster() as cluster,
         open_channel_pool(cluster.dial, serialize_type=serialize_type) as pool,
     ):
         caller, addr = Caller(pool), cluster.master.broker.address
-        answer = await caller.send(
-            addr, body, properties=f"UNIQ_KEY\x017F0001{mark}",
-            sys_flag=4 if kind == "half" else 0, batch=is_batch,
-        )  # fmt: skip
-        assert (answer.code, answer.ext_fields["transactionId"]) == (0, "7F0001")
-        without = await caller.send(addr, body, properties="TAGS\x01t", batch=is_batch)
-        assert "transactionId" not in without.ext_fields
+        for kind in ("plain", "delayed", "half", "batch"):
+            is_batch = kind == "batch"
+            body = (
+                encode_batch([(0, b"a", b"UNIQ_KEY\x01ONE"), (0, b"b", b"")]) if is_batch else b"x"
+            )
+            answer = await caller.send(
+                addr, body, properties=f"UNIQ_KEY\x017F0001{marks.get(kind, '')}",
+                sys_flag=4 if kind == "half" else 0, batch=is_batch,
+            )  # fmt: skip
+            assert (answer.code, answer.ext_fields["transactionId"]) == (0, "7F0001"), kind
+            without = await caller.send(addr, body, properties="TAGS\x01t", batch=is_batch)
+            assert "transactionId" not in without.ext_fields, kind
 
 
 async def test_puts_are_counted_by_how_long_they_took(autojump_clock: MockClock) -> None:
@@ -146,9 +146,8 @@ async def test_unknown_topic_is_made_from_its_template(autojump_clock: MockClock
         assert answer.ext_fields == ERROR_FIELDS
 
 
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
+async def test_refused_send_stores_nothing(autojump_clock: MockClock) -> None:
+    cases: list[tuple[dict[str, object], ResponseCode]] = [
         ({"topic": "bad name"}, ResponseCode.SYSTEM_ERROR),
         ({"topic": ""}, ResponseCode.SYSTEM_ERROR),
         ({"topic": "x" * 128}, ResponseCode.SYSTEM_ERROR),
@@ -158,17 +157,14 @@ async def test_unknown_topic_is_made_from_its_template(autojump_clock: MockClock
         ({"properties": "TIMER_DELAY_MS\x015000"}, ResponseCode.MESSAGE_ILLEGAL),
         ({"sys_flag": 4}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         ({"properties": "k\x01" + "v" * 33_000}, ResponseCode.MESSAGE_ILLEGAL),
-    ],
-)
-async def test_refused_send_stores_nothing(
-    autojump_clock: MockClock, fields: dict[str, object], code: ResponseCode
-) -> None:
+    ]
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
-        answer = await caller.send(cluster.master.broker.address, b"x", **fields)  # type: ignore[arg-type]
-        assert answer.code == code
-        assert answer.ext_fields == ERROR_FIELDS
-        assert answer.remark
-        assert cluster.master.broker.store.max_physical_offset == 0
+        for fields, code in cases:
+            answer = await caller.send(cluster.master.broker.address, b"x", **fields)  # type: ignore[arg-type]
+            assert answer.code == code, fields
+            assert answer.ext_fields == ERROR_FIELDS
+            assert answer.remark
+            assert cluster.master.broker.store.max_physical_offset == 0, fields
 
 
 async def test_missing_field_is_named(autojump_clock: MockClock) -> None:

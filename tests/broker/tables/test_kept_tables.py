@@ -194,7 +194,7 @@ async def test_no_answered_commit_is_lost_by_a_stop(yields: int, autojump_clock:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         await caller.send(cluster.master.broker.address, b"first")
         answered: list[int] = []
-        for _ in range(6):
+        for _ in range(2):
             addr = cluster.master.broker.address
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(commit_until_stopped, caller, addr, answered)
