@@ -40,7 +40,7 @@ class Work:
         self.done[queue_id].append(message.queue_offset)
         self.intervals.append((queue_id, name, began, trio.current_time()))
 
-    async def member(self, client: ClientInstance, name: str, seconds: float = 0.2) -> None:
+    async def member(self, client: ClientInstance, name: str, seconds: float = 0.4) -> None:
         async def handle(message: MessageExt) -> None:
             await self.work(name, message, seconds)
 
@@ -63,7 +63,7 @@ async def two_members(
         client_of(cluster, host="10.0.0.102") as second,
         trio.open_nursery() as nursery,
     ):
-        await send(first, 4000, queues=queues)
+        await send(first, 2000, queues=queues)
         nursery.start_soon(work.member, first, "first")
         nursery.start_soon(work.member, second, "second")
         await trio.sleep(50)  # Both have their queues, whatever locks had to run out.

@@ -21,7 +21,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 
 TOPIC = "orders"
 GROUP = "billing"
-COUNT = 200
+COUNT = 100
 
 
 async def send_all(client: ClientInstance) -> None:
@@ -43,7 +43,7 @@ class Work:
     async def __call__(self, message: MessageExt) -> None:
         number = int(message.body)
         self.attempts[number] += 1
-        await trio.sleep(0.1)
+        await trio.sleep(0.2)
         if number == 7 or (number % 3 == 0 and not message.reconsume_times):
             raise RuntimeError(f"no luck with {number}")
         self.done[number] += 1
@@ -69,7 +69,7 @@ async def test_every_message_is_handled_over_members_that_go_and_a_master_that_i
     ):
         await send_all(client)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: member(cluster, work, life=400))
+            nursery.start_soon(lambda: member(cluster, work, life=300))
             await trio.sleep(2)
             nursery.start_soon(lambda: member(cluster, work, life=5))
             await trio.sleep(3)

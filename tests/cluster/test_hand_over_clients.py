@@ -41,7 +41,7 @@ class Traffic:
                 result = await producer.send(Message(TOPIC, body), sharding_key=key)
                 self.statuses[result.status] += 1
                 self.sent[body] = trio.current_time()
-                await trio.sleep(0.01)
+                await trio.sleep(0.05)
 
     async def stream(self, client: ClientInstance) -> None:
         """Many messages without waiting for each."""
@@ -50,11 +50,11 @@ class Traffic:
                 if self.stop:
                     return
                 async with producer.pipeline() as pipeline:
-                    bodies = [b"stream-%04d-%02d" % (round_, number) for number in range(20)]
+                    bodies = [b"stream-%04d-%02d" % (round_, number) for number in range(10)]
                     for body in bodies:
                         await pipeline.send(Message(TOPIC, body))
                 self.sent |= dict.fromkeys(bodies, trio.current_time())
-                await trio.sleep(0.05)
+                await trio.sleep(0.1)
 
     async def member(self, client: ClientInstance) -> None:
         async with open_consumer(

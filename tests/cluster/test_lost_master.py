@@ -36,8 +36,15 @@ async def healed(pair: Pair) -> tuple[Member, Member]:
     return first, second
 
 
-@pytest.mark.parametrize("restarted", ["neither", "the former master", "both"])
-@pytest.mark.parametrize("what", ["disk", "role file"])
+@pytest.mark.parametrize(
+    ("what", "restarted"),
+    [
+        ("disk", "neither"),
+        ("disk", "both"),
+        ("role file", "neither"),
+        ("role file", "the former master"),
+    ],
+)
 async def test_former_master_leads_again_if_its_successor_forgot_that_it_is_master(
     what: Literal["disk", "role file"], restarted: str
 ) -> None:

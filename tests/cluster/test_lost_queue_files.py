@@ -24,9 +24,15 @@ async def everything(pair: Pair, member: Member) -> list[list[bytes]]:
     return [await pair.caller.read(addr, queue_id=queue_id) for queue_id in range(4)]
 
 
-@pytest.mark.parametrize("name", ["orders/3", "orders"])
-@pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.parametrize("role", ["master", "slave"])
+@pytest.mark.parametrize(
+    ("role", "is_killed", "name"),
+    [
+        ("master", False, "orders/3"),
+        ("master", True, "orders"),
+        ("slave", False, "orders"),
+        ("slave", True, "orders/3"),
+    ],
+)
 async def test_group_reads_each_message_of_a_queue_whose_folder_was_lost(
     caplog: pytest.LogCaptureFixture, name: str, is_killed: bool, role: str
 ) -> None:

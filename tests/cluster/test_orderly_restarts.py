@@ -39,9 +39,7 @@ async def ask(
     return bool(fastjson.loads(answer.body, LockedBatch, what="locks").lock_ok_mq_set)
 
 
-@pytest.mark.parametrize(
-    ("away", "is_clean"), [(0.0, True), (1.0, False), (5.0, True), (5.0, False)]
-)
+@pytest.mark.parametrize(("away", "is_clean"), [(0.0, True), (1.0, False), (5.0, False)])
 async def test_members_share_no_queue_through_a_restart_of_the_master(
     away: float, is_clean: bool
 ) -> None:

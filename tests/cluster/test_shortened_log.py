@@ -122,7 +122,7 @@ async def test_what_a_member_had_pulled_and_not_handled_is_delivered(
     orderly: bool, auto_commit: bool, new: int
 ) -> None:
     """It holds messages from both sides of the cut: none of the shared ones goes missing with the lost ones."""
-    handled = Handled(seconds=5.0)
+    handled = Handled(seconds=2.0)
     async with (
         asynchronous_pair() as pair,
         members(pair.cluster, handled, orderly=orderly, auto_commit=auto_commit, concurrency=2),

@@ -3,19 +3,23 @@
 b0 is the master of the settings, b1 and b2 are the slaves 1 and 2.
 """
 
+from functools import partial
+
 import attrs
 import pytest
 import trio
 from tests.cluster.members import another_member, forget_role, restart_with, role_of
 from tests.support.caller import accepted
-from tests.support.pair import Pair, pair_of
+from tests.support.pair import Pair
+from tests.support.pair import pair_of as any_pair_of
 
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.processors.role import RoleProcessor
 from rocketrio_broker.role import shared_id
 
-PERIOD = 30.0
+PERIOD = 10.0
 """Seconds between two registrations."""
+pair_of = partial(any_pair_of, register_name_server_period=PERIOD)
 
 
 def another_slave(pair: Pair, broker_id: int, host: str = "10.0.0.22") -> Member:

@@ -13,8 +13,11 @@ from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.torn_end import TornEnd
 
 
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-@pytest.mark.parametrize("torn", [bytes(17), b"\0", b"\xb7", b"x"], ids=repr)
+@pytest.mark.parametrize(
+    ("torn", "is_checkpointed"),
+    [(bytes(17), False), (b"\0", True), (b"\xb7", False), (b"x", True)],
+    ids=repr,
+)
 @pytest.mark.parametrize("who", ["master", "slave"])
 async def test_torn_last_record_is_mended_and_the_pair_continues(
     who: str, torn: bytes, is_checkpointed: bool

@@ -74,9 +74,9 @@ BOUNDED: Final[dict[str, Callable[[str], object]]] = {
 """Caches whose keys peers choose, with the way by which a text of a peer reaches each."""
 
 LONG: Final = 60_000
-COUNT: Final = 40
+COUNT: Final = 8
 KEPT_LIMIT: Final = 64 << 10
-"""Bytes that a cache may keep of `COUNT` long texts, 2.4 MB or more in all."""
+"""Bytes that a cache may keep of `COUNT` long texts, 480 kB in all."""
 
 
 def every_module() -> None:
