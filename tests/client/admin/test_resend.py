@@ -8,12 +8,15 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.dead_letters import give_up
-from tests.support.clients import open_admin
+from tests.support.clients import client_of, open_admin
+from tests.support.clocks import SteppedClock
 from tests.support.orders import TOPIC
+from trio.testing import MockClock
 
 from rocketrio import ClientInstance, open_consumer
 from rocketrio.admin.dead_letters import DeadLetters, Resent, chooses
 from rocketrio.admin.resend_journal import journal_state, open_journal
+from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 
 WORDS = st.sampled_from(["sending", "sent", "refused"])
@@ -136,11 +139,16 @@ async def test_rate_and_expression_are_kept(client: ClientInstance) -> None:
         chooses("origin = ")
 
 
-async def test_count_says_since_when_and_how_many_are_new(client: ClientInstance) -> None:
-    await give_up(client, 2)
-    await trio.sleep(3_700)
-    await give_up(client, 3)
-    async with open_admin(client=client) as admin:
+async def test_count_says_since_when_and_how_many_are_new(autojump_clock: MockClock) -> None:
+    clock = SteppedClock()
+    async with (
+        EmbeddedCluster(wall_clock=clock) as cluster,
+        client_of(cluster) as client,
+        open_admin(client=client) as admin,
+    ):
+        await give_up(client, 2)
+        clock.step_ms = 3_700_000
+        await give_up(client, 3)
         found = await admin.dead_letters("g").counted()
         assert (found.messages, found.last_hour, found.problem) == (5, 3, None)
         assert found.oldest is not None
