@@ -15,6 +15,7 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner
+from tests.support.private_files import account_file, private_file
 from tests.support.processes import free_port
 from tests.support.tls import write_files
 from tests.support.waiting import wait_until
@@ -383,11 +384,10 @@ def test_a_client_id_with_line_ends_adds_one_line_to_the_log(
 def test_cluster_with_users_refuses_strangers_on_every_port(
     launcher: Launcher, tmp_path: Path
 ) -> None:
-    accounts, inner = tmp_path / "plain_acl.yml", tmp_path / "inner.yml"
-    for path in (accounts, inner):
-        path.touch(0o600)
-    accounts.write_text("accounts:\n- {accessKey: producer1, secretKey: secret-1}\n")
-    inner.write_text("accessKey: inner-1\nsecretKey: inner-secret\n")
+    accounts = private_file(
+        tmp_path / "plain_acl.yml", "accounts:\n- {accessKey: producer1, secretKey: secret-1}\n"
+    )
+    inner = account_file(tmp_path / "inner.yml", Credentials("inner-1", "inner-secret"))
     cluster = launcher.start(
         "cluster", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--slaves", "1",
         "--acl-file", str(accounts), "--inner-credentials", str(inner),
@@ -410,8 +410,7 @@ def test_cluster_with_users_refuses_strangers_on_every_port(
 
 
 def test_cluster_with_users_needs_an_account_for_its_brokers(tmp_path: Path) -> None:
-    accounts = tmp_path / "plain_acl.yml"
-    accounts.touch(0o600)
+    accounts = private_file(tmp_path / "plain_acl.yml", "")
     code, output = invoked("cluster", "--data", str(tmp_path), "--acl-file", str(accounts))
     assert code == 2
     assert "--inner-credentials" in output

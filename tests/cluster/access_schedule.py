@@ -26,13 +26,13 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
+from tests.support.caller import accepted
 from tests.support.secured_broker import (
     INNER,
     REFUSED,
     Account,
     Secured,
     acl,
-    ok,
     secured,
 )
 from tests.support.tls import client_context, write_files
@@ -94,10 +94,10 @@ class Run:
         self, header: object, body: bytes = b"", *, at: Member | None = None
     ) -> RemotingCommand:
         if self.standing is not None:
-            return ok(await self.standing.ask(header, body))  # type: ignore[arg-type]
+            return accepted(await self.standing.ask(header, body))  # type: ignore[arg-type]
         address = (at or self.master).broker.address
         async with self.here.client(INNER.access_key, INNER.secret_key, addr=address) as operator:
-            return ok(await operator.pool.call(address, header, body, timeout=ORDER_LIMIT))  # type: ignore[arg-type]
+            return accepted(await operator.pool.call(address, header, body, timeout=ORDER_LIMIT))  # type: ignore[arg-type]
 
     async def grant(self) -> None:
         topic = self.rng.choice(TOPICS)
@@ -193,7 +193,7 @@ class Run:
             self.here.client(INNER.access_key, INNER.secret_key, addr=address) as self.standing,
             trio.open_nursery() as nursery,
         ):
-            ok(await self.standing.ask(GetMaxOffsetRequestHeader(TOPICS[0], 0)))
+            accepted(await self.standing.ask(GetMaxOffsetRequestHeader(TOPICS[0], 0)))
             write_files(self.folder, is_expired=True)
             await trio.sleep(RELOAD_PERIOD + 1)
             if fault == "a cut":
@@ -202,7 +202,9 @@ class Run:
                 await slave.kill()
                 nursery.start_soon(slave.start)
             await self.change()
-            ok(await self.standing.send(self.rng.choice(TOPICS), b"by a connection that stands"))
+            accepted(
+                await self.standing.send(self.rng.choice(TOPICS), b"by a connection that stands")
+            )
             await trio.sleep(self.rng.uniform(0, 40))
             await self._refused_for_its_end(address)
             if fault != "nothing else":
@@ -282,7 +284,7 @@ class Run:
             async with self.here.client(
                 INNER.access_key, INNER.secret_key, addr=self.master.broker.address
             ) as sender:
-                ok(await sender.send(topic, b"after"))
+                accepted(await sender.send(topic, b"after"))
         may = self.known.is_enabled and topic in self.known.topics
         for answer in answers:
             assert may or answer.code == REFUSED, self._story(self.master, key, topic, answer.code)
@@ -366,4 +368,4 @@ async def prepare(run: Run) -> None:
     await run.here.grant(WORKER, {**rights, "Group:group": ["Sub"]})
     async with run.here.operator() as operator:
         for topic in TOPICS:
-            ok(await operator.send(topic))
+            accepted(await operator.send(topic))

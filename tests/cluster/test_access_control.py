@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.support.caller import accepted
 from tests.support.secured_broker import (
     INNER,
     SECRET,
     Account,
     Secured,
     acl,
-    ok,
     refused,
     secured,
 )
@@ -57,7 +57,7 @@ async def worker_at(here: Secured, member: Member) -> AsyncIterator[Account]:
 
 async def test_slave_answers_the_users_of_its_master(tmp_path: Path) -> None:
     async with pair(tmp_path) as here, worker_at(here, slave_of(here)) as worker:
-        ok(await worker.ask(READ))
+        accepted(await worker.ask(READ))
         await here.revoke("worker")
         await trio.sleep(COPIED)
         refused(await worker.ask(READ))
@@ -68,9 +68,9 @@ async def test_change_that_a_tool_also_sends_to_a_slave_succeeds(tmp_path: Path)
         slave = slave_of(here).broker
         async with here.client(INNER.access_key, INNER.secret_key, addr=slave.address) as operator:
             header = access.CreateUserRequestHeader("worker")
-            ok(await operator.ask(header, b'{"password":"marker-other"}'))
+            accepted(await operator.ask(header, b'{"password":"marker-other"}'))
         async with worker_at(here, slave_of(here)) as worker:
-            ok(await worker.ask(READ))
+            accepted(await worker.ask(READ))
 
 
 async def test_users_and_rights_outlive_a_take_over(tmp_path: Path) -> None:
@@ -78,30 +78,30 @@ async def test_users_and_rights_outlive_a_take_over(tmp_path: Path) -> None:
         await here.cluster.kill_master()
         slave = slave_of(here).broker
         async with here.client(INNER.access_key, INNER.secret_key, addr=slave.address) as operator:
-            ok(
+            accepted(
                 await operator.pool.call(
                     slave.address, ChangeBrokerRoleRequestHeader("async-master", 0), timeout=60
                 )
             )
             async with worker_at(here, slave_of(here)) as worker:
-                ok(await worker.send("orders"))
+                accepted(await worker.send("orders"))
                 assert "Topic:others" in refused(await worker.send("others"))
             # The new master takes changes, and the old one follows them when it returns.
             body = acl("worker", {"Topic:others": ["Pub", "Create"]}).to_json()
-            ok(await operator.ask(access.CreateAclRequestHeader("User:worker"), body))
+            accepted(await operator.ask(access.CreateAclRequestHeader("User:worker"), body))
         await here.cluster.restart_master()
         await trio.sleep(60)
         async with worker_at(here, here.cluster.master) as worker:
             assert here.cluster.master.broker.role == "slave"
-            ok(await worker.ask(GetMaxOffsetRequestHeader("others", 0)))
+            accepted(await worker.ask(GetMaxOffsetRequestHeader("others", 0)))
 
 
 async def test_change_just_before_a_hand_over_counts_at_the_new_master(tmp_path: Path) -> None:
     async with pair(tmp_path) as here, here.operator() as operator:
         await here.grant("worker", {"Topic:others": ["Pub", "Create"]})
-        ok(await operator.pool.call(here.broker.address, HandOverRequestHeader(), timeout=60))
+        accepted(await operator.pool.call(here.broker.address, HandOverRequestHeader(), timeout=60))
         async with worker_at(here, slave_of(here)) as worker:
-            ok(await worker.send("others"))
+            accepted(await worker.send("others"))
 
 
 async def test_account_without_all_rights_gets_no_users(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_users_are_sealed_for_the_slave_and_only_if_they_are_others(
         seal = link_of(here)
 
         async def ask(version: str | None) -> RemotingCommand:
-            return ok(
+            return accepted(
                 await operator.ask(access.GetSealedUsersRequestHeader(version, seal.link, "n"))
             )
 
@@ -200,7 +200,7 @@ async def test_pair_without_a_proof_of_its_link_copies_no_users_and_says_so(
         slave = slave_of(here).broker.address
         async with here.client(INNER.access_key, INNER.secret_key, addr=slave) as operator:
             body = UserInfo(password=SECRET).to_json()
-            ok(await operator.ask(access.CreateUserRequestHeader("worker"), body))
+            accepted(await operator.ask(access.CreateUserRequestHeader("worker"), body))
         assert "worker" in control.table.users
 
 
@@ -211,7 +211,7 @@ async def test_slave_keeps_its_users_beside_a_master_that_never_had_any(tmp_path
         control.keep(VersionedUsers())  # As after the loss of its data directory.
         await trio.sleep(30)
         async with worker_at(here, slave_of(here)) as worker:
-            ok(await worker.ask(READ))
+            accepted(await worker.ask(READ))
 
 
 @pytest.mark.parametrize("named", ["10.0.0.*", ""])
@@ -224,7 +224,7 @@ async def test_slave_of_an_earlier_version_is_asked_with_a_signature_only_if_its
         order = HandOverRequestHeader()
         answer = await operator.pool.call(here.broker.address, order, timeout=60)
         if named:
-            ok(answer)
+            accepted(answer)
         else:
             assert "username cannot be null" in (answer.remark or "")
             assert "acl_plain_signatures_from" in (answer.remark or "")

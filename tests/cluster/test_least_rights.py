@@ -15,7 +15,14 @@ import msgspec
 import pytest
 import trio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
-from tests.support.secured_broker import INNER, SECRET, Secured, acl, inner_file, secured
+from tests.support.secured_broker import (
+    INNER,
+    SECRET,
+    Secured,
+    acl,
+    name_server_access,
+    secured,
+)
 from tests.support.waiting import eventually
 
 from rocketrio import (
@@ -32,8 +39,7 @@ from rocketrio.admin import Admin
 from rocketrio.admin.declared import BROKER, DeclaredPlace, Field
 from rocketrio.admin.message_status import Track
 from rocketrio.admin.reset_plan import Target
-from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
-from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_broker.access.control import AccessControl
 from rocketrio_protocol.commands.admin import (
     CleanExpiredQueuesRequestHeader,
     CleanUnusedTopicsRequestHeader,
@@ -433,19 +439,9 @@ def test_guide_gives_rights_to_each_use_that_is_tried() -> None:
 
 def name_server_users(folder: Path, rights: dict[str, list[str]]) -> AccessControl:
     """Return the access control of a name server that knows the user, with the rights that brokers give it too."""
-    file = folder / "users.json"
-    file.touch(0o600)
     user = {"username": USER.access_key, "secretKeys": [SECRET]}
     acls = [msgspec.to_builtins(acl(USER.access_key, rights))] if rights else []
-    file.write_text(json.dumps({"users": [user], "acls": acls}))
-    disk = InlineDisk()
-    return access_control(
-        acl_paths=[file],
-        inner=InnerCredentials(inner_file(folder), disk=disk),
-        white_addresses=False,
-        config_directory=None,
-        disk=disk,
-    )
+    return name_server_access(folder, json.dumps({"users": [user], "acls": acls}))
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ import pytest
 import trio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
 from tests.support.commands import rocketrio
+from tests.support.private_files import account_file, private_file
 from tests.support.secured_broker import INNER, Secured, secured
 from tests.support.tls import client_context, write_files
 
@@ -47,16 +48,10 @@ def assert_clean(what: str, text: str) -> None:
     assert not found, f"{what} shows {found}: {text[:2000]}"
 
 
-def private(path: Path, text: str) -> Path:
-    path.touch(0o600)
-    path.write_text(text)
-    return path
-
-
 def protection(folder: Path) -> dict[str, object]:
     """Write files with secrets; return settings that name them, and an audit log beside the data."""
     files = write_files(folder)
-    encrypted = private(folder / "encrypted.pem", "")
+    encrypted = private_file(folder / "encrypted.pem", "")
     subprocess.run(
         ["openssl", "pkey", "-in", files.key, "-aes256", "-passout", f"pass:{KEY_PASSWORD}", "-out", encrypted],
         check=True,
@@ -66,9 +61,9 @@ def protection(folder: Path) -> dict[str, object]:
         "tls": client_context(),
         "tls_certificate_file": files.certificate,
         "tls_key_file": encrypted,
-        "tls_key_password_file": private(folder / "password", KEY_PASSWORD),
+        "tls_key_password_file": private_file(folder / "password", KEY_PASSWORD),
         "peer_tls_authority_file": files.authority,
-        "ha_secret_file": private(folder / "ha-secret", HA_SECRET),
+        "ha_secret_file": private_file(folder / "ha-secret", HA_SECRET),
         "audit_log": folder / "data" / "audit.log",
         "metrics_listen": "127.0.0.1:0",
     }
@@ -204,9 +199,7 @@ def _metrics(here: Secured) -> str:
 
 
 async def _run_commands(here: Secured, folder: Path) -> None:
-    path = folder / "tools.yml"
-    path.touch(0o600)
-    path.write_text(f"accessKey: {INNER.access_key}\nsecretKey: {INNER.secret_key}\n")
+    path = account_file(folder / "tools.yml", INNER)
     env = {"NAMESRV_ADDR": ";".join(here.cluster.name_servers)}
     account = ("--credentials-file", str(path), "--tls-ca", str(folder / "ca.pem"), "-vv")
     limit = trio.CapacityLimiter(2)

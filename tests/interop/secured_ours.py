@@ -17,6 +17,7 @@ from rocketrio import Credentials, open_admin
 from tests.interop.java_client import JavaClient
 from tests.support import wire
 from tests.support.ours import OurBroker, OurNameServer
+from tests.support.private_files import account_file, private_file
 
 INNER: Final = Credentials("inner-account", "inner-secret-1")
 ORDINARY: Final = Credentials("java-user-1", "java-secret-1")
@@ -30,24 +31,13 @@ DENIED: Final = "secrets"
 FOREIGN: Final = "foreign-group"
 
 
-def account_file(path: Path, credentials: Credentials) -> Path:
-    """Write the file of an account as Apache's tools read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(0o600)
-    path.write_text(f"accessKey: {credentials.access_key}\nsecretKey: {credentials.secret_key}\n")
-    return path
-
-
 def secured_name_server(home: Path, inner: Path) -> OurNameServer:
     """Make a name server that wants to know who asks, and has two users."""
-    users = home / "users.json"
-    home.mkdir(parents=True, exist_ok=True)
-    users.touch(0o600)
     named = [
         {"username": user.access_key, "secretKeys": [user.secret_key]}
         for user in (ORDINARY, DISABLED)
     ]
-    users.write_text(json.dumps({"users": named}))
+    users = private_file(home / "users.json", json.dumps({"users": named}))
     return OurNameServer(
         home, options=("--acl-file", str(users), "--inner-credentials", str(inner))
     )

@@ -19,7 +19,6 @@ from tests.interop.secured_ours import (
     INNER,
     ORDINARY,
     SecuredOurs,
-    account_file,
     secured_ours,
     secured_servers,
 )
@@ -44,6 +43,7 @@ from tests.interop.test_java_on_our_broker import (  # noqa: F401 - played here 
     test_topic_is_made_by_the_first_send,
 )
 from tests.support import wire
+from tests.support.private_files import account_file
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop

@@ -11,7 +11,7 @@ from rocketrio import Credentials
 from rocketrio.cli import main
 from tests.interop.java_client import JavaClient
 from tests.interop.secured import ADMIN, PRODUCER, TOPIC, Secured
-from tests.interop.secured_ours import account_file
+from tests.support.private_files import account_file, private_file
 
 pytestmark = pytest.mark.interop
 
@@ -107,9 +107,7 @@ def test_ordinary_user_administers_nothing(secured: Secured) -> None:
 
 
 def test_account_of_4_is_changed_and_deleted(secured: Secured, tmp_path: Path) -> None:
-    password = tmp_path / "password"
-    password.write_text(f"{PASSWORD}\n")
-    password.chmod(0o600)
+    password = private_file(tmp_path / "password", f"{PASSWORD}\n")
     update = ("acl", "account", "update", "newcomer", "--topic-perm", f"{TOPIC}=PUB")
     if secured.version >= "5":
         run(secured, *update, "--password-file", str(password), code=1)
@@ -177,11 +175,10 @@ def test_mqadmin_and_we_show_the_same_users_and_rights(secured: Secured, tmp_pat
 
 def test_accounts_of_4_become_users_of_5(secured: Secured, tmp_path: Path) -> None:
     of_5(secured)
-    path = tmp_path / "plain_acl.yml"
-    path.touch(0o600)
-    path.write_text(
+    path = private_file(
+        tmp_path / "plain_acl.yml",
         f"accounts:\n  - accessKey: importer1\n    secretKey: {PASSWORD}\n    defaultTopicPerm: DENY\n"
-        f"    topicPerms: [{TOPIC}=PUB|SUB]\n    groupPerms: [imported=SUB]\n"
+        f"    topicPerms: [{TOPIC}=PUB|SUB]\n    groupPerms: [imported=SUB]\n",
     )
     assert "would be created" in run(secured, "acl", "import", str(path))
     run(secured, "acl", "import", str(path), "--apply")

@@ -8,9 +8,10 @@ import trio
 from rocketrio import Credentials, Message, open_admin, open_producer
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker
 from tests.interop.secured import TOPIC, secured_apache
-from tests.interop.secured_ours import INNER, SecuredBroker, account_file, secured_name_server
+from tests.interop.secured_ours import INNER, SecuredBroker, secured_name_server
 from tests.support import wire
 from tests.support.ours import OurBroker, OurNameServer
+from tests.support.private_files import account_file, private_file
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
@@ -67,9 +68,7 @@ def test_slave_with_inner_credentials_copies_from_our_master(version: str, tmp_p
 def test_slave_of_4_copies_from_our_master_by_its_address(version: str, tmp_path: Path) -> None:
     if version >= "5":
         pytest.skip("5.3.3 signs")
-    users = tmp_path / "plain_acl.yml"
-    users.touch(0o600)
-    users.write_text(PLAIN_ACL)
+    users = private_file(tmp_path / "plain_acl.yml", PLAIN_ACL)
     settings = (f"acl_file={users}", "acl_white_addresses=true")
     with (
         OurNameServer(tmp_path / "names") as names,
@@ -87,9 +86,7 @@ def test_slave_of_4_copies_from_our_master_by_its_address(version: str, tmp_path
 def test_apache_slave_gets_nothing_from_a_replication_port_with_a_secret(
     version: str, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.touch(0o600)
-    secret.write_text("a secret that no Apache slave knows")
+    secret = private_file(tmp_path / "secret", "a secret that no Apache slave knows")
     settings = (f"ha_secret_file={secret}",)
 
     async def send(name_server: str) -> None:

@@ -20,6 +20,7 @@ from tests.interop.secured import (
     Secured,
 )
 from tests.spark.conftest import spark
+from tests.support.private_files import account_file
 
 __all__ = ["spark"]  # a fixture: pytest finds it by its name here
 pytestmark = pytest.mark.interop
@@ -57,9 +58,7 @@ def test_batch_reads_what_another_account_wrote(
     assert bodies(spark.read.format("rocketmq").options(**given).load(), "batch") == expected(
         "batch"
     )
-    path = tmp_path / "tools.yml"
-    path.touch(0o600)
-    path.write_text(f"accessKey: {CONSUMER.access_key}\nsecretKey: {CONSUMER.secret_key}\n")
+    path = account_file(tmp_path / "tools.yml", CONSUMER)
     given = {
         "nameServer": secured.name_server,
         "subscribe": TOPIC,

@@ -24,7 +24,7 @@ from rocketrio import (
 from rocketrio_protocol.remoting.ports import split_addr
 from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient, JavaError
-from tests.interop.secured_ours import INNER, account_file
+from tests.interop.secured_ours import INNER
 from tests.interop.tls_peers import (
     TLS_CLIENT,
     Certificates,
@@ -35,6 +35,7 @@ from tests.interop.tls_peers import (
 )
 from tests.support import wire
 from tests.support.ours import OurBroker, OurNameServer
+from tests.support.private_files import account_file
 from tests.support.tls import write_files
 
 pytestmark = pytest.mark.interop

@@ -6,17 +6,12 @@ import pickle
 from pathlib import Path
 
 import pytest
+from tests.support.private_files import private_file
 
 from rocketrio_protocol.credentials import CREDENTIALS_FILE_SIZE_MAX, Credentials
 from rocketrio_protocol.errors import ConfigError
 
 SECRET = "marker-of-a-secret"
-
-
-def written(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.write_text(text, encoding="utf-8")
-    path.chmod(mode)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -30,7 +25,9 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
     ],
 )
 def test_file_in_either_form_gives_the_account(tmp_path: Path, text: str) -> None:
-    assert Credentials.from_file(written(tmp_path / "file", text)) == Credentials("someone", SECRET)
+    assert Credentials.from_file(private_file(tmp_path / "file", text)) == Credentials(
+        "someone", SECRET
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,11 +44,11 @@ def test_file_in_either_form_gives_the_account(tmp_path: Path, text: str) -> Non
 def test_secret_of_a_file_is_the_text_as_it_is_written(
     tmp_path: Path, text: str, secret: str
 ) -> None:
-    assert Credentials.from_file(written(tmp_path / "file", text)).secret_key == secret
+    assert Credentials.from_file(private_file(tmp_path / "file", text)).secret_key == secret
 
 
 def test_token_of_a_file_is_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "file", "accessKey: a\nsecretKey: b\nsecurityToken: c\n")
+    path = private_file(tmp_path / "file", "accessKey: a\nsecretKey: b\nsecurityToken: c\n")
     assert Credentials.from_file(path) == Credentials("a", "b", "c")
 
 
@@ -74,14 +71,14 @@ def test_wrong_file_is_refused_by_line_and_not_quoted(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
-        Credentials.from_file(written(tmp_path / "file", text))
+        Credentials.from_file(private_file(tmp_path / "file", text))
     assert SECRET not in str(caught.value)
 
 
 def test_file_that_others_may_read_is_refused_with_the_command_that_closes_it(
     tmp_path: Path,
 ) -> None:
-    path = written(tmp_path / "file", f"accessKey: a\nsecretKey: {SECRET}\n", mode=0o640)
+    path = private_file(tmp_path / "file", f"accessKey: a\nsecretKey: {SECRET}\n", mode=0o640)
     with pytest.raises(ConfigError, match=r"open to others \(mode 0640\).*chmod 600 .*file"):
         Credentials.from_file(path)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):

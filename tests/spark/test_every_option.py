@@ -11,9 +11,11 @@ from typing import Any
 import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession, datasource
+from tests.support.private_files import account_file
 from tests.support.running_cluster import Running, full_topics, running_cluster
 from tests.support.tls import write_files
 
+from rocketrio import Credentials
 from rocketrio.spark.reading.options import READ_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -179,8 +181,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with certificates and an account."""
     made = tmp_path_factory.mktemp("files")
     write_files(made)
-    (made / "account.yml").write_text("accessKey: reader\nsecretKey: 12345678\n")
-    (made / "account.yml").chmod(0o600)
+    account_file(made / "account.yml", Credentials("reader", "12345678"))
     (made / "password").write_text("not needed: the key is not encrypted")
     return made
 

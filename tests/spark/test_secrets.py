@@ -9,6 +9,7 @@ import pytest
 import trio
 import trustme
 from pyspark.sql.types import StructType
+from tests.support.private_files import account_file
 from tests.support.running_cluster import full_topics, running_cluster
 from tests.support.tls import write_files
 from trio.testing import MockClock
@@ -44,8 +45,7 @@ def test_file_is_read_where_the_client_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "tools.yml"
     access = access_of({"credentialsFile": str(path)})
     provider = access.client_options(("h:1",))["credentials"]
-    path.write_text(f"accessKey: someone\nsecretKey: {MARKER}\n")
-    path.chmod(0o600)
+    account_file(path, Credentials("someone", MARKER))
     assert callable(provider)
     assert provider() == Credentials("someone", MARKER)
     assert MARKER.encode() not in pickle.dumps(access)

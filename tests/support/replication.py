@@ -10,6 +10,7 @@ import attrs
 import trio
 import trustme
 from tests.support.clocks import SettableClock
+from tests.support.private_files import private_file
 from tests.support.stores import SMALL, opened, put_of, read_all, stored
 from tests.support.waiting import eventually
 
@@ -34,9 +35,7 @@ HEADER = Struct(">qi")
 
 def secret_file(path: Path, secret: str = "a secret of more than sixteen bytes\n") -> Path:
     """A file for `ha_secret_file` that no other user can read."""
-    path.touch(0o600)
-    path.write_text(secret)
-    return path
+    return private_file(path, secret)
 
 
 def write_private(certificate: trustme.LeafCert, path: Path) -> None:

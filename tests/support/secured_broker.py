@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from tests.support.caller import accepted
+from tests.support.private_files import account_file, private_file
 
+from rocketrio_broker.access.control import AccessControl, InnerCredentials, access_control
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -29,18 +33,19 @@ REFUSED = ResponseCode.NO_PERMISSION
 
 def inner_file(folder: Path, credentials: Credentials = INNER) -> Path:
     """Write the file of an inner account."""
-    path = folder / "inner.yml"
-    path.touch(0o600)
-    path.write_text(f"accessKey: {credentials.access_key}\nsecretKey: {credentials.secret_key}\n")
-    return path
+    return account_file(folder / "inner.yml", credentials)
 
 
-def link_secret_file(folder: Path) -> Path:
-    """Write the file of a replication secret, without which slaves get no users."""
-    path = folder / "link-secret"
-    path.touch(0o600)
-    path.write_text("marker-9vW3kPz7Qm1sXc5bTd8fYh2jLr4nGa6e")
-    return path
+def name_server_access(folder: Path, users: str) -> AccessControl:
+    """Return the access control of a name server: the inner account, and users of a file with this text."""
+    disk = InlineDisk()
+    return access_control(
+        acl_paths=[private_file(folder / "users.json", users)],
+        inner=InnerCredentials(inner_file(folder), disk=disk),
+        white_addresses=False,
+        config_directory=None,
+        disk=disk,
+    )
 
 
 @attrs.define
@@ -116,7 +121,7 @@ class Secured:
         """Create a user with rights such as `{"Topic:t": ["Pub"]}`."""
         async with self.operator() as operator:
             body = UserInfo(password=SECRET, **info).to_json()
-            ok(await operator.ask(access.CreateUserRequestHeader(name), body))
+            accepted(await operator.ask(access.CreateUserRequestHeader(name), body))
             if grants:
                 await self.grant(name, grants)
 
@@ -126,12 +131,14 @@ class Secured:
         """Add rights to a user."""
         async with self.operator() as operator:
             header = access.CreateAclRequestHeader(f"User:{name}")
-            ok(await operator.ask(header, acl(name, grants, decision).to_json()))
+            accepted(await operator.ask(header, acl(name, grants, decision).to_json()))
 
     async def revoke(self, name: str, resource: str | None = None) -> None:
         """Remove a user's rights on a resource, or all of them."""
         async with self.operator() as operator:
-            ok(await operator.ask(access.DeleteAclRequestHeader(f"User:{name}", resource=resource)))
+            accepted(
+                await operator.ask(access.DeleteAclRequestHeader(f"User:{name}", resource=resource))
+            )
 
 
 @asynccontextmanager
@@ -144,7 +151,10 @@ async def secured(
         **{
             "acl_enable": True,
             "inner_credentials_file": inner_file(folder),
-            "ha_secret_file": link_secret_file(folder),
+            # Without it slaves get no users.
+            "ha_secret_file": private_file(
+                folder / "link-secret", "marker-9vW3kPz7Qm1sXc5bTd8fYh2jLr4nGa6e"
+            ),
             **settings,
         },
     ) as cluster:
@@ -163,12 +173,6 @@ def acl(name: str, grants: Mapping[str, Sequence[str]], decision: str = "Allow")
 def message(topic: str) -> SendMessageRequestHeaderV2:
     """Return the header of a send."""
     return SendMessageRequestHeaderV2("PG", topic, "TBW102", 4, 0, 0, 1000, 0, properties="")
-
-
-def ok(answer: RemotingCommand) -> RemotingCommand:
-    """Return the answer, which must be a success."""
-    assert answer.code == ResponseCode.SUCCESS, answer.remark
-    return answer
 
 
 def refused(answer: RemotingCommand) -> str:

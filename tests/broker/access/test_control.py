@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from tests.support.secured_broker import INNER, SECRET, inner_file, ok, refused, secured
+from tests.support.caller import accepted
+from tests.support.private_files import private_file
+from tests.support.secured_broker import INNER, SECRET, inner_file, refused, secured
 from trio.testing import MockClock
 
 from rocketrio_broker.access.control import RELOAD_INTERVAL, AccessControl, OwnFile
@@ -25,12 +27,6 @@ ACCOUNT = "- {{accessKey: writer-1, secretKey: {secret}, topicPerms: [orders=PUB
 WRITER = "writer-1"
 
 
-def write(path: Path, text: str) -> Path:
-    path.touch(0o600)
-    path.write_text(text)
-    return path
-
-
 def accounts(secret: str = SECRET, perm: str = "DENY", more: str = "") -> str:
     return "accounts:\n" + ACCOUNT.format(secret=secret, perm=perm) + more
 
@@ -45,16 +41,16 @@ async def until_looked() -> None:
 async def test_changed_file_counts_after_the_next_check(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    file = write(tmp_path / "plain_acl.yml", accounts())
+    file = private_file(tmp_path / "plain_acl.yml", accounts())
     async with secured(tmp_path, acl_file=str(file)) as here, here.client(WRITER) as writer:
         async with here.operator() as operator:
-            ok(await operator.send("others"))
+            accepted(await operator.send("others"))
         refused(await writer.send("others"))
-        write(file, accounts(perm="PUB"))
+        private_file(file, accounts(perm="PUB"))
         refused(await writer.send("others"))
         await until_looked()
-        ok(await writer.send("others"))
-        write(file, "accounts: []")
+        accepted(await writer.send("others"))
+        private_file(file, "accounts: []")
         await until_looked()
         assert refused(await writer.send("others")) == "check signature failed."
 
@@ -62,8 +58,10 @@ async def test_changed_file_counts_after_the_next_check(
 @pytest.mark.parametrize(
     "break_it",
     [
-        lambda file: write(file, accounts() + "  broken"),
-        lambda file: write(file, accounts(more="- {accessKey: short, secretKey: marker-1}\n")),
+        lambda file: private_file(file, accounts() + "  broken"),
+        lambda file: private_file(
+            file, accounts(more="- {accessKey: short, secretKey: marker-1}\n")
+        ),
         lambda file: file.unlink(),
         lambda file: file.chmod(0o644),
         lambda file: file.write_text(""),
@@ -78,32 +76,32 @@ async def test_file_that_cannot_be_used_leaves_the_users_and_logs_one_error(
     caplog: pytest.LogCaptureFixture,
     break_it: Callable[[Path], object],
 ) -> None:
-    file = write(tmp_path / "plain_acl.yml", accounts(perm="PUB"))
+    file = private_file(tmp_path / "plain_acl.yml", accounts(perm="PUB"))
     async with secured(tmp_path, acl_file=str(file)) as here, here.client(WRITER) as writer:
         async with here.operator() as operator:
-            ok(await operator.send("others"))
+            accepted(await operator.send("others"))
         break_it(file)
         for _ in range(4):
             await until_looked()
-            ok(await writer.send("others"))
+            accepted(await writer.send("others"))
         errors = [each for each in caplog.records if each.levelno == logging.ERROR]
         assert len(errors) == 1
         assert str(file) in errors[0].getMessage()
         assert "marker" not in caplog.text
-        write(file, accounts(perm="SUB"))
+        private_file(file, accounts(perm="SUB"))
         file.chmod(0o600)
         await until_looked()
         refused(await writer.send("others"))
 
 
 async def test_operator_has_the_files_loaded_at_once_by_a_signal(tmp_path: Path) -> None:
-    file = write(tmp_path / "plain_acl.yml", accounts())
+    file = private_file(tmp_path / "plain_acl.yml", accounts())
     async with secured(tmp_path, acl_file=str(file)) as here, here.client(WRITER) as writer:
         async with here.operator() as operator:
-            ok(await operator.send("others"))
-        write(file, accounts(perm="PUB"))
+            accepted(await operator.send("others"))
+        private_file(file, accounts(perm="PUB"))
         await here.broker.reload_files()
-        ok(await writer.send("others"))
+        accepted(await writer.send("others"))
 
 
 async def test_own_file_that_an_operator_edits_is_loaded_again(
@@ -126,7 +124,7 @@ async def test_own_file_that_an_operator_edits_is_loaded_again(
         await until_looked()
         async with here.client("writer") as writer, here.client("clerk") as clerk:
             refused(await writer.send("orders"))
-            ok(await clerk.send("orders"))
+            accepted(await clerk.send("orders"))
 
 
 async def test_inner_account_changes_with_its_file(
@@ -140,7 +138,7 @@ async def test_inner_account_changes_with_its_file(
             here.client(INNER.access_key, "marker-new-secret") as new,
         ):
             refused(await old.send("orders"))
-            ok(await new.send("orders"))
+            accepted(await new.send("orders"))
         await trio.sleep(30)  # The slave signs with the new one too.
         slave = here.cluster.slaves[0].broker.statistics().slave
         assert slave is not None
@@ -170,7 +168,7 @@ async def test_inner_account_changes_with_its_file(
 async def test_broker_does_not_start_with_a_file_that_cannot_be_used(
     tmp_path: Path, name: str, text: str, problem: str
 ) -> None:
-    file = write(tmp_path / name, text)
+    file = private_file(tmp_path / name, text)
     with pytest.raises(ConfigError, match=problem):
         async with secured(tmp_path, acl_file=str(file)):
             pass
@@ -187,13 +185,13 @@ async def test_broker_without_any_user_says_how_to_make_the_first(
 async def test_white_address_of_an_account_replaces_its_signature(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    file = write(tmp_path / "plain_acl.yml", WHITE_ACCOUNT)
+    file = private_file(tmp_path / "plain_acl.yml", WHITE_ACCOUNT)
     async with (
         secured(tmp_path, acl_file=str(file), acl_white_addresses=True) as here,
         here.client(WRITER, "wrong") as writer,
         here.client("other", "wrong") as other,
     ):
-        ok(await writer.send("any-topic"))
+        accepted(await writer.send("any-topic"))
         refused(await other.send("any-topic"))
         for unknown in (999, 71_999):  # What is not listed needs a signature from every address.
             refused(await writer.ask(RemotingCommand(unknown)))

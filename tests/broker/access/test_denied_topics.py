@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.support.secured_broker import SECRET, Account, Secured, message, ok, refused, secured
+from tests.support.caller import accepted
+from tests.support.secured_broker import SECRET, Account, Secured, message, refused, secured
 from trio.testing import MockClock
 
 from rocketrio_protocol.bodies import fastjson
@@ -37,7 +38,7 @@ async def stored(account: Account, topic: str = "secret", properties: str = "") 
     """Send a message; return its id, and its address in the log."""
     header = message(topic)
     header.properties = properties
-    answer = ok(await account.ask(header, b"for the owner"))
+    answer = accepted(await account.ask(header, b"for the owner"))
     message_id = answer.header(SendMessageResponseHeader).msg_id
     return message_id, parse_offset_message_id(message_id)[2]
 
@@ -49,7 +50,7 @@ async def test_denied_topic_is_refused_in_every_way(tmp_path: Path) -> None:
         async with here.client("owner") as owner, here.client("stranger") as stranger:
             message_id, address = await stored(owner)
             half_id, half = await stored(owner, properties="TRAN_MSG\x01true\x02PGROUP\x01PG")
-            ok(await stranger.send("public"))
+            accepted(await stranger.send("public"))
             common = ("PG", "secret", "TBW102", 4, 0, 0, 1000, 0)
             retry = message("%RETRY%own")
             retry.producer_group = "mine"
@@ -82,7 +83,7 @@ async def test_denied_topic_is_refused_in_every_way(tmp_path: Path) -> None:
             end = here.broker.store.max_physical_offset
             for attempt in (*attempts, batch):
                 assert "no permission to access" in refused(await stranger.ask(attempt))
-                ok(await stranger.ask(pulling_bounds()))
+                accepted(await stranger.ask(pulling_bounds()))
             assert here.broker.store.max_physical_offset == end
             assert "own" not in here.broker.state.groups.subscription_group_table
             assert "mine" not in here.broker.state.groups.subscription_group_table
@@ -98,11 +99,15 @@ async def test_owner_reads_views_sends_back_and_commits(tmp_path: Path) -> None:
         await here.add_user("owner", OWNER)
         async with here.client("owner") as owner:
             message_id, address = await stored(owner)
-            assert b"for the owner" in bytes(ok(await owner.ask(pulling("own", "secret"))).body)
-            ok(await owner.ask(query.ViewMessageRequestHeader(address)))
-            ok(await owner.ask(consumer.ConsumerSendMsgBackRequestHeader(address, "own", 0)))
+            assert b"for the owner" in bytes(
+                accepted(await owner.ask(pulling("own", "secret"))).body
+            )
+            accepted(await owner.ask(query.ViewMessageRequestHeader(address)))
+            accepted(await owner.ask(consumer.ConsumerSendMsgBackRequestHeader(address, "own", 0)))
             half_id, half = await stored(owner, properties="TRAN_MSG\x01true\x02PGROUP\x01PG")
-            ok(await owner.ask(transaction.EndTransactionRequestHeader("PG", 0, half, 8, half_id)))
+            accepted(
+                await owner.ask(transaction.EndTransactionRequestHeader("PG", 0, half, 8, half_id))
+            )
             # A half message itself is of a system topic, which the owner has no right to.
             assert "HALF" in refused(await owner.ask(query.ViewMessageRequestHeader(half)))
             missing = await owner.ask(query.ViewMessageRequestHeader(address + 1))
@@ -141,7 +146,7 @@ async def test_pull_that_waits_gets_no_message_after_its_user_lost_the_right(
         await here.add_user("owner", OWNER)
         await here.add_user("writer", {"Topic:secret": ["Pub", "Create"]})
         async with here.client("owner") as owner, here.client("writer") as writer:
-            ok(await writer.send("secret"))
+            accepted(await writer.send("secret"))
             await owner.pool.channel(here.broker.address)
             async with trio.open_nursery() as nursery:
                 answers: list[RemotingCommand] = []
@@ -155,7 +160,7 @@ async def test_pull_that_waits_gets_no_message_after_its_user_lost_the_right(
                 assert len(here.broker.state.held_pulls) == 1
                 await lose(here, lost)
                 await trio.sleep(1)
-                ok(await writer.send("secret", b"for others"))
+                accepted(await writer.send("secret", b"for others"))
             refused(answers[0])
             assert answers[0].body == b""
 
@@ -166,9 +171,9 @@ async def lose(here: Secured, what: str) -> None:
             await here.revoke("owner", "Topic:secret")
         elif what == "status":
             body = b'{"userStatus":"disable"}'
-            ok(await operator.ask(access.UpdateUserRequestHeader("owner"), body))
+            accepted(await operator.ask(access.UpdateUserRequestHeader("owner"), body))
         else:
-            ok(await operator.ask(access.DeleteUserRequestHeader("owner")))
+            accepted(await operator.ask(access.DeleteUserRequestHeader("owner")))
 
 
 async def test_pull_that_waits_gets_its_message_if_its_user_keeps_the_right(
@@ -177,7 +182,7 @@ async def test_pull_that_waits_gets_its_message_if_its_user_keeps_the_right(
     async with secured(tmp_path) as here:
         await here.add_user("owner", OWNER)
         async with here.client("owner") as owner:
-            ok(await owner.send("secret"))
+            accepted(await owner.send("secret"))
             async with trio.open_nursery() as nursery:
                 answers: list[RemotingCommand] = []
 
@@ -188,8 +193,8 @@ async def test_pull_that_waits_gets_its_message_if_its_user_keeps_the_right(
                 nursery.start_soon(wait)
                 await trio.sleep(1)
                 await here.grant("owner", {"Topic:more": ["Pub"]})
-                ok(await owner.send("secret", b"second"))
-            assert b"second" in bytes(ok(answers[0]).body)
+                accepted(await owner.send("secret", b"second"))
+            assert b"second" in bytes(accepted(answers[0]).body)
 
 
 async def test_forwarded_request_carries_no_credentials_of_its_sender(tmp_path: Path) -> None:
@@ -211,9 +216,9 @@ async def test_forwarded_request_carries_no_credentials_of_its_sender(tmp_path: 
             message_id, _ = await stored(owner)
             beat = RemotingCommand.request(client.HeartBeatRequestHeader(), fastjson.dumps(member))
             beat.version = 407
-            ok(await owner.ask(beat))
-            ok(await owner.ask(consumer.GetConsumerRunningInfoRequestHeader("own", "id")))
-            ok(
+            accepted(await owner.ask(beat))
+            accepted(await owner.ask(consumer.GetConsumerRunningInfoRequestHeader("own", "id")))
+            accepted(
                 await owner.ask(
                     consumer.ConsumeMessageDirectlyRequestHeader("own", "id", message_id)
                 )
@@ -237,7 +242,7 @@ async def test_producer_is_asked_about_a_transaction_only_if_its_user_may_send_t
 
     async def join(account: Account, client_id: str) -> None:
         data = HeartbeatData(client_id, [], [ProducerData("PG")])
-        ok(await account.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data)))
+        accepted(await account.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data)))
 
     async with secured(tmp_path, transaction_timeout=1, transaction_check_interval=1) as here:
         await here.add_user("owner", OWNER)
@@ -250,7 +255,7 @@ async def test_producer_is_asked_about_a_transaction_only_if_its_user_may_send_t
             half = message("secret")
             half.properties = "TRAN_MSG\x01true\x02PGROUP\x01PG"
             half.born_timestamp = here.cluster.wall_clock.now_ms()
-            ok(await owner.ask(half, b"for the owner"))
+            accepted(await owner.ask(half, b"for the owner"))
             await trio.sleep(5)
             assert asked == {"owner": 0, "stranger": 0}
             await join(owner, "owner-1")

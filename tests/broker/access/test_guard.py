@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.support.caller import accepted
 from tests.support.clients import open_consumer, open_producer
 from tests.support.clocks import SteppedClock
-from tests.support.secured_broker import INNER, SECRET, message, ok, refused, secured
+from tests.support.secured_broker import INNER, SECRET, message, refused, secured
 from trio.testing import MockClock
 
 from rocketrio import Message
@@ -34,7 +35,7 @@ async def test_user_with_the_right_may_and_another_may_not(tmp_path: Path) -> No
         await here.add_user("writer", {"Topic:orders": ["Pub", "Create"]})
         await here.add_user("other", {"Topic:payments": ["Pub", "Create"]})
         async with here.client("writer") as writer, here.client("other") as other:
-            ok(await writer.send("orders"))
+            accepted(await writer.send("orders"))
             remark = refused(await other.send("orders"))
     assert remark == (
         "User:other has no permission to access Topic:orders from 10.0.0.100, no matched policies."
@@ -47,7 +48,7 @@ async def test_denied_user_is_answered_that_the_decision_is_deny(tmp_path: Path)
         await here.grant("writer", {"Topic:orders": ["Pub"]}, "Deny")
         async with here.client("writer") as writer:
             assert refused(await writer.send("orders")).endswith("the decision is deny.")
-            ok(await writer.send("others"))
+            accepted(await writer.send("others"))
 
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
@@ -58,7 +59,7 @@ async def test_signature_is_accepted_in_every_encoding(
         await here.add_user("writer", {"Topic:orders": ["Pub", "Create"]})
         async with here.client("writer", serialize_type=serialize_type) as writer:
             for _ in range(3):
-                ok(await writer.send("orders"))
+                accepted(await writer.send("orders"))
 
 
 async def test_request_without_a_user_is_refused_on_both_ports_before_every_code(
@@ -117,7 +118,7 @@ async def test_refusal_takes_as_many_signatures_for_an_unknown_user_as_for_a_wro
         await here.add_user("two-keys")
         async with here.operator() as operator:
             body = UserInfo(password="marker-second").to_json()
-            ok(await operator.ask(access.UpdateUserRequestHeader("two-keys"), body))
+            accepted(await operator.ask(access.UpdateUserRequestHeader("two-keys"), body))
         monkeypatch.setattr(guard, "signature", counted)
         counts = set()
         for name in ("one-key", "two-keys", "unknown"):
@@ -133,7 +134,7 @@ async def test_fields_that_other_clients_add_are_signed_like_all_others(tmp_path
     fields = message("orders").to_ext_fields() | {"OnsChannel": "ALIYUN", "ReqT": "", "ns": "x"}
     async with secured(tmp_path) as here, here.client("writer") as writer:
         await here.add_user("writer", {"Topic:orders": ["Pub", "Create"]})
-        ok(await writer.ask(RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields)))
+        accepted(await writer.ask(RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields)))
 
 
 async def test_disabled_user_learns_it_only_with_the_right_secret(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ async def test_changed_field_or_body_breaks_the_signature(tmp_path: Path) -> Non
             def request(fields: dict[str, str], body: bytes = b"hello") -> RemotingCommand:
                 return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=body)
 
-            ok(await client.ask(request(fields)))
+            accepted(await client.ask(request(fields)))
             assert refused(await client.ask(request(fields, b"hallo"))) == NOT_SIGNED
             for change in ({"b": "payments"}, {"z": "1"}, {"Signature": "ä"}, {"Signature": ""}):
                 assert refused(await client.ask(request(fields | change))) == NOT_SIGNED
@@ -187,11 +188,11 @@ async def test_both_secrets_are_valid_while_a_password_changes(tmp_path: Path) -
         ):
             header = access.UpdateUserRequestHeader("writer")
             body = UserInfo(password="marker-second").to_json()
-            ok(await operator.ask(header, body))
-            ok(await old.send("orders"))
-            ok(await new.send("orders"))
-            ok(await operator.ask(header, body))
-            ok(await new.send("orders"))
+            accepted(await operator.ask(header, body))
+            accepted(await old.send("orders"))
+            accepted(await new.send("orders"))
+            accepted(await operator.ask(header, body))
+            accepted(await new.send("orders"))
             assert refused(await old.send("orders")) == NOT_SIGNED
 
 
@@ -233,7 +234,7 @@ async def test_success_between_refusals_keeps_the_connection(tmp_path: Path) -> 
         async with here.client("writer") as writer:
             for _ in range(3 * REFUSALS_LIMIT):
                 refused(await writer.send("others"))
-                ok(await writer.send("orders"))
+                accepted(await writer.send("orders"))
             channel = writer.pool.open_channel(here.broker.address)
             assert channel is not None
             assert not channel.closed
@@ -298,16 +299,16 @@ async def test_broker_without_access_control_accepts_signed_and_unsigned_request
         here.client() as plain,
         here.client("writer") as writer,
     ):
-        ok(await plain.send("orders"))
-        ok(await writer.send("orders"))
+        accepted(await plain.send("orders"))
+        accepted(await writer.send("orders"))
         answer = await plain.ask(access.ListUsersRequestHeader())
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        shown = ok(await plain.ask(admin.GetBrokerConfigRequestHeader())).body
+        shown = accepted(await plain.ask(admin.GetBrokerConfigRequestHeader())).body
         assert b"aclEnable=false" in bytes(shown)
 
 
 async def test_settings_show_access_control_without_secrets(tmp_path: Path) -> None:
     async with secured(tmp_path) as here, here.operator() as operator:
-        shown = bytes(ok(await operator.ask(admin.GetBrokerConfigRequestHeader())).body)
+        shown = bytes(accepted(await operator.ask(admin.GetBrokerConfigRequestHeader())).body)
         assert b"aclEnable=true" in shown
         assert b"marker" not in shown

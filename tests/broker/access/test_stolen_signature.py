@@ -8,12 +8,12 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from tests.support.caller import accepted
 from tests.support.secured_broker import (
     INNER,
     SECRET,
     Account,
     Secured,
-    ok,
     refused,
     secured,
 )
@@ -76,7 +76,7 @@ async def stranger(here: Secured, broker_name: str, broker_id: int) -> AsyncGene
         body = encode_register_body(RegisterBrokerBody(TopicConfigSerializeWrapper()))
         header = RegisterBrokerRequestHeader(broker_name, STRANGER, "lab", STRANGER, broker_id)
         async with here.client(addr=here.cluster.name_server.addr) as client:
-            ok(await client.ask(header, body))
+            accepted(await client.ask(header, body))
             yield one
         nursery.cancel_scope.cancel()
 
@@ -221,7 +221,7 @@ async def test_one_address_of_the_broker_in_any_spelling_suffices(
         fields = Signer(INNER, now_ms=clock.now_ms).proved(
             CREATE.code, CREATE.to_ext_fields(), NEW_USER, receivers=receiver.split(",")
         )
-        ok(await one.send(stolen(fields, CREATE.code, NEW_USER)))
+        accepted(await one.send(stolen(fields, CREATE.code, NEW_USER)))
 
 
 async def test_change_is_accepted_once(tmp_path: Path) -> None:
@@ -230,18 +230,18 @@ async def test_change_is_accepted_once(tmp_path: Path) -> None:
             one.signed(CREATE, NEW_USER),
             one.signed(access.DeleteUserRequestHeader("thief")),
         )
-        ok(await one.send(create))
-        ok(await one.send(delete))
+        accepted(await one.send(create))
+        accepted(await one.send(delete))
         assert "received before" in refused(await one.send(create))
         assert "received before" in refused(await one.send(delete))
-        ok(await one.send(one.signed(CREATE, NEW_USER)))
+        accepted(await one.send(one.signed(CREATE, NEW_USER)))
 
 
 async def test_change_is_not_accepted_later(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with listening(tmp_path) as one:
         early, late = one.signed(CREATE, NEW_USER), one.signed(CREATE, NEW_USER)
         await trio.sleep(PROOF_WINDOW - 1)
-        ok(await one.send(early))
+        accepted(await one.send(early))
         await trio.sleep(2)
         assert "clock is 301 s behind" in refused(await one.send(late))
 
@@ -255,7 +255,7 @@ async def test_clock_that_is_wrong_is_named_with_its_difference(
         assert text in remark
         assert "300 s are permitted" in remark
         # Nothing else depends on a clock.
-        ok(await one.send(one.signed(admin.GetBrokerRuntimeInfoRequestHeader(), late=late)))
+        accepted(await one.send(one.signed(admin.GetBrokerRuntimeInfoRequestHeader(), late=late)))
 
 
 async def test_change_from_before_a_start_is_not_accepted_after_it(
@@ -263,13 +263,13 @@ async def test_change_from_before_a_start_is_not_accepted_after_it(
 ) -> None:
     async with listening(tmp_path) as one:
         create = one.signed(CREATE, NEW_USER)
-        ok(await one.send(create))
-        ok(await one.send(one.signed(access.DeleteUserRequestHeader("thief"))))
+        accepted(await one.send(create))
+        accepted(await one.send(one.signed(access.DeleteUserRequestHeader("thief"))))
         await trio.sleep(5)
         await one.here.cluster.master.stop()
         await one.here.cluster.restart_master()
         assert "before this server started" in refused(await one.send(create))
-        ok(await one.send(one.signed(CREATE, NEW_USER)))
+        accepted(await one.send(one.signed(CREATE, NEW_USER)))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ async def test_hosts_that_an_operator_names_need_no_proof(tmp_path: Path) -> Non
     for hosts in ("10.0.0.99; 10.0.1.*", "10.0.0.99;10.0.0.*"):
         async with listening(tmp_path, acl_plain_signatures_from=hosts) as one:
             if hosts.endswith("10.0.0.*"):
-                ok(await one.send(request))
+                accepted(await one.send(request))
             else:
                 refused(await one.send(request))
 
@@ -345,7 +345,7 @@ async def test_client_certificate_replaces_the_proof(
     async with secured(tmp_path, tls=context, **settings) as here, here.client() as client:
         answer = await client.ask(request)
         if has_certificate:
-            ok(answer)
+            accepted(answer)
         else:
             assert "needs a proof" in refused(answer)
 
@@ -360,12 +360,12 @@ async def test_proofs_that_are_remembered_have_a_limit_in_bytes(
     )
     async with listening(tmp_path) as one:
         for _ in range(10):
-            ok(await one.send(one.signed(access.ListUsersRequestHeader())))
+            accepted(await one.send(one.signed(access.ListUsersRequestHeader())))
         assert "10 requests that need a proof" in refused(
             await one.send(one.signed(access.ListUsersRequestHeader()))
         )
         await trio.sleep(3 * PROOF_WINDOW)
-        ok(await one.send(one.signed(access.ListUsersRequestHeader())))
+        accepted(await one.send(one.signed(access.ListUsersRequestHeader())))
 
 
 async def test_request_that_another_account_has_signed_over_a_proof_counts_as_that_accounts(
@@ -378,4 +378,4 @@ async def test_request_that_another_account_has_signed_over_a_proof_counts_as_th
         fields = user.signed(admin.GetBrokerRuntimeInfoRequestHeader()).ext_fields
         own = {name: value for name, value in fields.items() if name not in (ACCESS_KEY, SIGNATURE)}
         forwarded = stolen(Signer(INNER).signed(own, b""), RequestCode.GET_BROKER_RUNTIME_INFO)
-        ok(await one.send(forwarded))
+        accepted(await one.send(forwarded))

@@ -4,13 +4,14 @@ import logging
 from pathlib import Path
 
 import pytest
+from tests.support.caller import accepted
+from tests.support.private_files import private_file
 from tests.support.secured_broker import (
     INNER,
     SECRET,
     Account,
     acl,
     inner_file,
-    ok,
     refused,
     secured,
 )
@@ -27,21 +28,21 @@ PASSWORD = UserInfo(password=SECRET).to_json()
 
 
 async def users(account: Account, text: str = "") -> list[UserInfo]:
-    body = ok(await account.ask(access.ListUsersRequestHeader(text or None))).body
+    body = accepted(await account.ask(access.ListUsersRequestHeader(text or None))).body
     return fastjson.loads(body, list[UserInfo]) if body else []
 
 
 async def test_user_exists_from_creation_to_deletion(tmp_path: Path) -> None:
     async with secured(tmp_path) as here, here.operator() as operator:
-        ok(await operator.ask(access.CreateUserRequestHeader("writer"), PASSWORD))
+        accepted(await operator.ask(access.CreateUserRequestHeader("writer"), PASSWORD))
         assert "existed" in refused(
             await operator.ask(access.CreateUserRequestHeader("writer"), PASSWORD)
         )
-        shown = ok(await operator.ask(access.GetUserRequestHeader("writer"))).body
+        shown = accepted(await operator.ask(access.GetUserRequestHeader("writer"))).body
         assert fastjson.loads(shown, dict[str, str]) == {
             "username": "writer", "userType": "Normal", "userStatus": "enable",
         }  # fmt: skip
-        ok(
+        accepted(
             await operator.ask(
                 access.UpdateUserRequestHeader("writer"), UserInfo(user_status="disable").to_json()
             )
@@ -51,8 +52,8 @@ async def test_user_exists_from_creation_to_deletion(tmp_path: Path) -> None:
         }  # fmt: skip
         assert [each.username for each in await users(operator, "rite")] == ["writer"]
         assert await users(operator, "nobody") == []
-        ok(await operator.ask(access.DeleteUserRequestHeader("writer")))
-        assert ok(await operator.ask(access.GetUserRequestHeader("writer"))).body == b""
+        accepted(await operator.ask(access.DeleteUserRequestHeader("writer")))
+        assert accepted(await operator.ask(access.GetUserRequestHeader("writer"))).body == b""
         for header in (
             access.DeleteUserRequestHeader("writer"),
             access.UpdateUserRequestHeader("writer"),
@@ -89,8 +90,10 @@ async def test_policies_are_merged_by_resource_shown_and_deleted(tmp_path: Path)
             "User:writer",
             [PolicyInfo("Default", [PolicyEntryInfo("*", ["List"], ["10.0.0.0/8"], "Allow")])],
         )
-        ok(await operator.ask(access.UpdateAclRequestHeader("User:writer"), default.to_json()))
-        body = ok(await operator.ask(access.GetAclRequestHeader("User:writer"))).body
+        accepted(
+            await operator.ask(access.UpdateAclRequestHeader("User:writer"), default.to_json())
+        )
+        body = accepted(await operator.ask(access.GetAclRequestHeader("User:writer"))).body
         shown = AclInfo.from_json(body)
         assert [(policy.policy_type, len(policy.entries)) for policy in shown.policies] == [
             ("Custom", 2),
@@ -103,13 +106,13 @@ async def test_policies_are_merged_by_resource_shown_and_deleted(tmp_path: Path)
         assert by_resource["Topic:a"].decision == "Deny"
         assert by_resource["Topic:b*"].actions == ["Sub", "Get"]
         assert by_resource["*"].source_ips == ["10.0.0.0/8"]
-        listed = ok(await operator.ask(access.ListAclsRequestHeader("wri", "Topic:a"))).body
+        listed = accepted(await operator.ask(access.ListAclsRequestHeader("wri", "Topic:a"))).body
         (one,) = fastjson.loads(listed, list[AclInfo])
         assert [entry.resource for entry in one.policies[0].entries] == ["Topic:a"]
         await here.revoke("writer", "Topic:a")
         await here.revoke("writer")
-        assert ok(await operator.ask(access.GetAclRequestHeader("User:writer"))).body == b""
-        assert ok(await operator.ask(access.ListAclsRequestHeader())).body == b""
+        assert accepted(await operator.ask(access.GetAclRequestHeader("User:writer"))).body == b""
+        assert accepted(await operator.ask(access.ListAclsRequestHeader())).body == b""
 
 
 async def test_policy_that_cannot_be_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -132,7 +135,7 @@ async def test_policy_that_cannot_be_is_refused_and_changes_nothing(tmp_path: Pa
             body = AclInfo(subject, [PolicyInfo("Custom", [good, entry])]).to_json()
             assert text in refused(await operator.ask(access.CreateAclRequestHeader(subject), body))
             shown = AclInfo.from_json(
-                ok(await operator.ask(access.GetAclRequestHeader("User:writer"))).body
+                accepted(await operator.ask(access.GetAclRequestHeader("User:writer"))).body
             )
             assert [each.resource for each in shown.policies[0].entries] == ["Topic:a"], text
 
@@ -142,7 +145,7 @@ async def test_normal_user_with_the_cluster_cannot_touch_super_users(tmp_path: P
         await here.add_user("boss", user_type="Super")
         await here.add_user("operator", {"Cluster:lab": ["Update", "Get"]})
         async with here.client("operator") as operator:
-            ok(await operator.ask(access.CreateUserRequestHeader("writer"), PASSWORD))
+            accepted(await operator.ask(access.CreateUserRequestHeader("writer"), PASSWORD))
             to_super = UserInfo(password="marker-mine", user_type="Super").to_json()
             mine = UserInfo(password="marker-mine").to_json()
             forbidden: list[tuple[RequestHeader, bytes]] = [
@@ -195,7 +198,7 @@ async def test_changed_user_is_there_after_a_restart(tmp_path: Path) -> None:
         await here.cluster.kill_master()
         await here.cluster.restart_master()
         async with here.client("writer") as writer:
-            ok(await writer.send("orders"))
+            accepted(await writer.send("orders"))
 
 
 async def test_change_is_logged_with_its_author_and_without_passwords(
@@ -204,7 +207,7 @@ async def test_change_is_logged_with_its_author_and_without_passwords(
     caplog.set_level(logging.DEBUG)
     async with secured(tmp_path) as here, here.operator() as operator:
         await here.add_user("writer", {"Topic:orders": ["Pub"]})
-        ok(await operator.ask(access.DeleteUserRequestHeader("writer")))
+        accepted(await operator.ask(access.DeleteUserRequestHeader("writer")))
     changes = [each.getMessage() for each in caplog.records if "changed by=" in each.getMessage()]
     assert len(changes) == 3
     assert all(f"by={INNER.access_key} from=10.0.0.100:" in line for line in changes)
@@ -224,9 +227,9 @@ async def test_account_of_rocketmq_4_is_set_changed_and_deleted(tmp_path: Path) 
             default_topic_perm="DENY",
             topic_perms="orders=PUB,other=DENY",
         )
-        ok(await operator.ask(header))
+        accepted(await operator.ask(header))
         shown = AclInfo.from_json(
-            ok(await operator.ask(access.GetAclRequestHeader("User:account-1"))).body
+            accepted(await operator.ask(access.GetAclRequestHeader("User:account-1"))).body
         )
         assert {e.resource: (e.actions, e.decision) for p in shown.policies for e in p.entries} == {
             "Topic:orders": (["Pub"], "Allow"),
@@ -236,9 +239,9 @@ async def test_account_of_rocketmq_4_is_set_changed_and_deleted(tmp_path: Path) 
         changed = access.UpdateAccessConfigRequestHeader(
             "account-1", "marker-secret-1", group_perms="g=SUB", default_topic_perm="SUB"
         )
-        ok(await operator.ask(changed))
+        accepted(await operator.ask(changed))
         shown = AclInfo.from_json(
-            ok(await operator.ask(access.GetAclRequestHeader("User:account-1"))).body
+            accepted(await operator.ask(access.GetAclRequestHeader("User:account-1"))).body
         )
         assert {e.resource: (e.actions, e.decision) for p in shown.policies for e in p.entries} == {
             "Topic:orders": (["Pub"], "Allow"),
@@ -246,7 +249,7 @@ async def test_account_of_rocketmq_4_is_set_changed_and_deleted(tmp_path: Path) 
             "Group:g": (["Sub", "Get"], "Allow"),
             "Topic:*": (["Sub", "Get"], "Allow"),
         }
-        ok(await operator.ask(access.DeleteAccessConfigRequestHeader("account-1")))
+        accepted(await operator.ask(access.DeleteAccessConfigRequestHeader("account-1")))
         answer = await operator.ask(access.DeleteAccessConfigRequestHeader("account-1"))
         assert answer.code == ResponseCode.DELETE_ACL_CONFIG_FAILED
 
@@ -274,7 +277,7 @@ async def test_version_of_the_accounts_grows_with_each_change(tmp_path: Path) ->
     async with secured(tmp_path) as here, here.operator() as operator:
 
         async def version() -> DataVersion:
-            answer = ok(await operator.ask(access.GetAccessConfigVersionRequestHeader()))
+            answer = accepted(await operator.ask(access.GetAccessConfigVersionRequestHeader()))
             header = answer.header(access.GetAccessConfigVersionResponseHeader)
             assert header.cluster_name == "lab"
             assert header.all_acl_file_version is not None
@@ -301,11 +304,11 @@ async def test_white_addresses_are_refused_unless_wanted_and_never_suffice_for_c
         assert (await operator.ask(elsewhere)).code == failed
         async with here.client() as stranger:
             refused(await stranger.send("orders"))
-            ok(await operator.ask(header))
-            ok(await stranger.send("orders"))
+            accepted(await operator.ask(header))
+            accepted(await stranger.send("orders"))
             refused(await stranger.ask(access.CreateUserRequestHeader("u"), PASSWORD))
             refused(await stranger.ask(RemotingCommand(25)))
-            ok(await operator.ask(access.UpdateGlobalWhiteAddressesRequestHeader("")))
+            accepted(await operator.ask(access.UpdateGlobalWhiteAddressesRequestHeader("")))
             refused(await stranger.send("orders"))
 
 
@@ -313,10 +316,9 @@ async def test_white_addresses_are_refused_unless_wanted_and_never_suffice_for_c
 
 
 async def test_users_in_files_are_changed_there_alone(tmp_path: Path) -> None:
-    accounts = tmp_path / "plain_acl.yml"
-    accounts.touch(0o600)
-    accounts.write_text(
-        "accounts:\n- {accessKey: manager-1, secretKey: marker-user-secret, admin: true}\n"
+    accounts = private_file(
+        tmp_path / "plain_acl.yml",
+        "accounts:\n- {accessKey: manager-1, secretKey: marker-user-secret, admin: true}\n",
     )
     async with (
         secured(

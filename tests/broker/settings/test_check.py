@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from tests.support.private_files import private_file
 from tests.support.tls import authority, write_files
 
 from rocketrio_broker.cli import main
@@ -19,12 +20,6 @@ ACCOUNTS = (
 )
 
 
-def private(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.write_text(text)
-    path.chmod(mode)
-    return path
-
-
 def checked(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["check", *arguments], env={"NAMESRV_ADDR": None})
     assert "marker" not in result.output
@@ -32,8 +27,8 @@ def checked(*arguments: str) -> tuple[int, str]:
 
 
 def test_users_are_counted(tmp_path: Path) -> None:
-    accounts = private(tmp_path / "plain_acl.yml", ACCOUNTS)
-    inner = private(tmp_path / "inner.yml", "accessKey: inner-1\nsecretKey: marker-inner\n")
+    accounts = private_file(tmp_path / "plain_acl.yml", ACCOUNTS)
+    inner = private_file(tmp_path / "inner.yml", "accessKey: inner-1\nsecretKey: marker-inner\n")
     code, output = checked("--acl-file", str(accounts), "--inner-credentials", str(inner))
     assert code == 0
     assert "access control: users=3 super=2 disabled=0 entries=2 white_addresses=0" in output
@@ -59,7 +54,7 @@ def test_everything_off_is_no_error(tmp_path: Path) -> None:
 def test_file_that_cannot_be_used_is_an_error_with_file_and_line(
     tmp_path: Path, text: str, mode: int, problem: str
 ) -> None:
-    accounts = private(tmp_path / "plain_acl.yml", text, mode)
+    accounts = private_file(tmp_path / "plain_acl.yml", text, mode)
     code, output = checked("--acl-file", str(accounts))
     assert code == 1
     assert problem in output
@@ -75,7 +70,7 @@ def test_data_that_others_may_read_is_named(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for folder in (data, data / "config", data / "commitlog"):
         folder.mkdir(0o700)
-    private(data / "config" / "topics.json", "{}", 0o644)
+    private_file(data / "config" / "topics.json", "{}", 0o644)
     (data / "commitlog").chmod(0o755)
     code, output = checked("--set", f"data={data}")
     assert code == 0
@@ -144,7 +139,7 @@ def test_key_with_which_handshakes_are_slow_is_named(
     both = tmp_path / "both.pem"
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     pem = serialization.Encoding.PEM
-    private(both, (key.private_bytes(pem, *form) + certificate.public_bytes(pem)).decode())
+    private_file(both, (key.private_bytes(pem, *form) + certificate.public_bytes(pem)).decode())
     code, output = checked(
         "--set", f"tls_certificate_file={both}", "--set", f"data={tmp_path / 'd'}"
     )

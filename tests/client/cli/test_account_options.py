@@ -7,6 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from tests.client.cli.given_options import command, given, options_of, run
+from tests.support.private_files import private_file
 
 from rocketrio import Credentials
 from rocketrio.cli import main
@@ -23,10 +24,7 @@ def account_of(*arguments: str, **environ: str) -> Credentials | None:
 
 
 def tools_yml(folder: Path, mode: int = 0o600) -> Path:
-    path = folder / "tools.yml"
-    path.write_text(f"accessKey: someone\nsecretKey: {SECRET}\n")
-    path.chmod(mode)
-    return path
+    return private_file(folder / "tools.yml", f"accessKey: someone\nsecretKey: {SECRET}\n", mode)
 
 
 def test_account_comes_from_option_then_environment(tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.commands import Done, rocketrio
+from tests.support.private_files import account_file, private_file
 from tests.support.secured_broker import INNER, Secured, secured
+
+from rocketrio import Credentials
 
 pytestmark = pytest.mark.real
 
@@ -36,9 +39,7 @@ class Account:
 
     def __init__(self, running: Secured, folder: Path, name: str, secret: str) -> None:
         self._env = {"NAMESRV_ADDR": ";".join(running.cluster.name_servers)}
-        self._file = folder / f"{name}.yml"
-        self._file.touch(0o600)
-        self._file.write_text(f"accessKey: {name}\nsecretKey: {secret}\n")
+        self._file = account_file(folder / f"{name}.yml", Credentials(name, secret))
 
     async def run(self, *arguments: str, code: int = 0, stdin: str = "") -> Done:
         done = await rocketrio(
@@ -57,9 +58,7 @@ class Account:
 async def test_accounts_are_imported_and_used_and_checked(running: Secured, tmp_path: Path) -> None:
     admin = Account(running, tmp_path, INNER.access_key, INNER.secret_key)
     user = Account(running, tmp_path, "importer1", PASSWORD)
-    path = tmp_path / "plain_acl.yml"
-    path.write_text(PLAIN_ACL)
-    path.chmod(0o644)
+    path = private_file(tmp_path / "plain_acl.yml", PLAIN_ACL, 0o644)
     assert "chmod 600" in (await admin.run("acl", "import", str(path), code=2)).err
     path.chmod(0o600)
     await admin.run("topic", "create", "orders")

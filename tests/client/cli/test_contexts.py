@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.support.private_files import private_file
 
 from rocketrio.cli import main
 from rocketrio.cli.contexts import (
@@ -109,9 +110,7 @@ def _credentials(context: Context) -> Credentials:
 
 
 def test_secret_comes_from_a_private_file_or_a_command(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text(f"{SECRET}\n")
-    file.chmod(0o600)
+    file = private_file(tmp_path / "secret", f"{SECRET}\n")
     for how in ({"secret_file": str(file)}, {"secret_command": f"echo {SECRET}"}):
         found = _credentials(Context(namesrv="h:1", access_key="ops", **how))
         assert (found.access_key, found.secret_key) == ("ops", SECRET)
@@ -178,9 +177,7 @@ def test_file_behind_a_link_is_replaced_and_the_link_stays(path: Path, tmp_path:
     ],
 )
 def test_wrong_file_is_an_error_that_names_the_place(path: Path, text: str, problem: str) -> None:
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    path.chmod(0o600)
+    private_file(path, text)
     with pytest.raises(ConfigError, match=problem) as raised:
         read_contexts(path)
     assert str(path) in str(raised.value)

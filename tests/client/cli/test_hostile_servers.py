@@ -20,6 +20,7 @@ from tests.client.cli.hostile_servers import EVIL, HOSTILE, Relay, relays
 from tests.client.cli.terminals import terminal
 from tests.support.caller import Caller, accepted
 from tests.support.commands import LIMIT
+from tests.support.private_files import private_file
 from tests.support.running_cluster import Running, channel_pool, create_topic, running_cluster
 from tests.support.waiting import eventually
 
@@ -215,8 +216,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def _words(folder: Path, broker: str) -> dict[str, str]:
-    (folder / "secret").write_text("Password1234\n")
-    (folder / "secret").chmod(0o600)
+    private_file(folder / "secret", "Password1234\n")
     (folder / "acl.yml").write_text("accounts:\n- accessKey: user12345\n  secretKey: secret1234\n")
     (folder / "some.toml").write_text(f'[[topics]]\nname = "{TOPIC}"\nbrokers = ["{EVIL}-b"]\n')
     return {

@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 from tests.support.clients import open_admin, open_client, open_consumer, open_producer
+from tests.support.private_files import private_file
 from tests.support.raw_server import ADDRESS, CLIENT, Answer, RawServer, raw_server, told
 from trio.testing import MockClock
 
@@ -376,9 +377,7 @@ def test_environment_gives_the_credentials(tmp_path: Path) -> None:
     }
     assert given_credentials(None, keys) == Credentials("a", "b", "c")
     assert given_credentials(OLD, keys) is OLD
-    path = tmp_path / "tools.yml"
-    path.write_text("accessKey: a\nsecretKey: b\n")
-    path.chmod(0o600)
+    path = private_file(tmp_path / "tools.yml", "accessKey: a\nsecretKey: b\n")
     provider = given_credentials(None, {"ROCKETRIO_CREDENTIALS_FILE": str(path)})
     assert callable(provider)
     assert provider() == Credentials("a", "b")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from tests.support.private_files import private_file
 from tests.support.replication import write_private
 from tests.support.tls import authority, write_files
 
@@ -72,8 +73,7 @@ def test_key_of_another_certificate_is_named_as_that(pair: TlsIdentity, tmp_path
 def encrypted(pair: TlsIdentity) -> Path:
     """Return the key with the password `marker`."""
     assert pair.key_file is not None
-    path = pair.key_file.with_name("encrypted.pem")
-    path.touch(mode=0o600)
+    path = private_file(pair.key_file.with_name("encrypted.pem"), "")
     argv = ["openssl", "pkey", "-in", pair.key_file, "-aes256", "-passout", "pass:marker", "-out"]
     subprocess.run([*argv, path], check=True)
     return path
@@ -82,9 +82,7 @@ def encrypted(pair: TlsIdentity) -> Path:
 def test_encrypted_key_is_opened_with_the_password_of_a_file_or_an_option(
     pair: TlsIdentity, tmp_path: Path
 ) -> None:
-    password = tmp_path / "password"
-    password.touch(mode=0o600)
-    password.write_text("marker\n")
+    password = private_file(tmp_path / "password", "marker\n")
     key = encrypted(pair)
     TlsIdentity(certificate_file=pair.certificate_file, key_file=key, password_file=password)
     options = TlsOptions(None, pair.certificate_file, key, "marker")

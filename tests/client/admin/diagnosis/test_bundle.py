@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.support.clients import open_admin, open_consumer, open_producer
+from tests.support.private_files import private_file
 from tests.support.secured_broker import INNER, SECRET, secured
 from tests.support.snapshots import ALL_WRONG
 from trio.testing import MockClock
@@ -124,9 +125,7 @@ async def test_no_secret_and_no_message_is_in_the_bundle_of_a_secured_cluster(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    secret_file = tmp_path / "ha.secret"
-    secret_file.touch(0o600)
-    secret_file.write_text(f"{MARK}-of-replication")
+    secret_file = private_file(tmp_path / "ha.secret", f"{MARK}-of-replication")
     async with secured(tmp_path, slaves=1, ha_secret_file=secret_file) as here:
         await here.add_user("ordinary", {"Topic:*": ["Pub", "Sub"], "Group:*": ["Sub"]})
         names = {"name_servers": here.cluster.name_servers, "dial": here.cluster.dial}
