@@ -15,8 +15,8 @@ import attrs
 import trio
 from tests.interop.jars import apache_jars
 from tests.interop.secured import ADMIN, access_settings
-from tests.interop.secured_ours import account_file
 from tests.interop.tls_peers import Certificates, as_options, as_settings, make_certificates
+from tests.support.private_files import account_file
 
 from peers import our_client
 from peers.clusters import APACHE_VERSION, Extra, Member, apache_master, our_master

@@ -141,9 +141,9 @@ def nothing_acknowledged_is_cut_automatically(story: Story) -> Iterator[Violatio
 def slaves_wait_for_what_was_acknowledged(story: Story) -> Iterator[Violation]:
     """A former master waits for an operator, or for his rule, only if something was answered for what it has.
 
-    Or if it may have been: a slave told it so; or the only slave has lost something since, or its power was cut while it
-    reported what it had in memory, and it cannot say what it had; or something was answered without a slave. Of two slaves one may not have been asked. A stranger that does not
-    identify itself may be an Apache slave.
+    Or if it may have been: a slave told it so; or the only slave cannot say what it had, because it has lost something
+    since, or its power was cut while it reported what it had in memory; or something was answered without a slave. Of
+    two slaves one may not have been asked. A stranger that does not identify itself may be an Apache slave.
     """
     mode = story.schedule.mode
     cuts = [cut for cut in events_of(story, TailCut) if not cut.is_proven]
