@@ -36,7 +36,7 @@ FEW, MANY = 1 << 13, 1 << 17
 """Bytes of a text, and of one sixteen times as long."""
 RATIO_LIMIT = 64
 """Quadratic time would be 256 times as long; sixteen times the input may take sixteen times, and noise."""
-FLOOR = 0.0001
+FLOOR = 0.00003
 """Seconds: shorter times say more about the machine than about the parser."""
 LONGEST = 0.125
 """Seconds that no text of MANY bytes may take; the slowest took 0.04 on a busy machine."""

@@ -113,6 +113,28 @@ async def test_any_of_several_marks_ends_the_wait_and_none_keeps_a_waiter(
         assert [mark.waiter_count for mark in marks] == [0, 0, 0]
 
 
+async def test_marks_that_move_in_one_turn_end_the_wait_for_any_once() -> None:
+    marks = Watermark(5), Watermark(5), Watermark(5)
+    ended = 0
+
+    async def wait() -> None:
+        nonlocal ended
+        await wait_any_past(*((mark, 5) for mark in marks))
+        ended += 1
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        marks[0].advance(6)
+        marks[1].reset(2)
+        marks[2].advance(7)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended == 1
+        assert [mark.waiter_count for mark in marks] == [0, 0, 0]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_mark_that_is_past_its_value_already_is_not_waited_for(
     autojump_clock: trio.abc.Clock,
 ) -> None:
