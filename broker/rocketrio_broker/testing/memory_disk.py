@@ -18,7 +18,17 @@ import trio
 from rocketrio_broker.store.disk import Arguments, Buffer, DiskFile, Lock, Result
 
 _CAPACITY: Final = 1 << 40  # only for computing ratios; memory is full long before
+_UNUSED: Final = bytes(64 << 10)
 _PHYSICAL_MEMORY: Final = 16 << 30  # fixed, so that results are the same on every machine
+
+
+def _used(mapping: mmap.mmap, size: int) -> int:
+    """Return the size without the zeros at the end, in whole pieces: nearly all of a new file, and costly to copy."""
+    for start in reversed(range(0, size, len(_UNUSED))):
+        piece = mapping[start : min(start + len(_UNUSED), size)]
+        if not _UNUSED.startswith(piece):
+            return start + len(piece)
+    return 0
 
 
 class MemoryFile:
@@ -28,6 +38,7 @@ class MemoryFile:
 
     def __init__(self) -> None:
         self.data = bytearray()
+        """The content while there is no mapping, perhaps without zeros at its end."""
         self.mapping: mmap.mmap | None = None
         self.size = 0
 
@@ -60,7 +71,8 @@ class MemoryFile:
 
     def clear_from(self, offset: int) -> None:
         if self.mapping is not None:
-            self.mapping[offset : self.size] = bytes(self.size - offset)
+            used = max(offset, _used(self.mapping, self.size))
+            self.mapping[offset:used] = bytes(used - offset)
         del self.data[offset:]
 
     def map(self) -> mmap.mmap:
@@ -74,7 +86,8 @@ class MemoryFile:
     def unmap(self) -> None:
         """Take the content out of the mapping, if there is one: what is written there later is lost."""
         if self.mapping is not None:
-            self.data, self.mapping = bytearray(self.mapping[: self.size]), None
+            used = _used(self.mapping, self.size)
+            self.data, self.mapping = bytearray(self.mapping[:used]), None
 
 
 class MemoryOpenFile:
