@@ -16,40 +16,37 @@ def options_of(command: click.Command) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_command_says_what_it_does_to_the_cluster(name: str) -> None:
-    command = COMMANDS[name]
-    assert isinstance(command, Command), (
-        "use @click.group(cls=Group), or @click.command(cls=Command)"
-    )
-    assert command.effect is not None, (
-        "mark it with reads, streams, changes, sends or local of call.py"
-    )
-    assert command.effect.value in command.get_help(click.Context(command))
+def test_commands_say_what_they_do_to_the_cluster() -> None:
+    for name, command in COMMANDS.items():
+        assert isinstance(command, Command), (
+            f"{name}: use @click.group(cls=Group), or @click.command(cls=Command)"
+        )
+        assert command.effect is not None, (
+            f"{name}: mark it with reads, streams, changes, sends or local of call.py"
+        )
+        assert command.effect.value in command.get_help(click.Context(command)), name
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_command_that_changes_the_cluster_can_say_what_it_would_change(name: str) -> None:
-    command = COMMANDS[name]
-    assert isinstance(command, Command)
-    assert (command.effect is Effect.CHANGES) == ("--dry-run" in options_of(command))
+def test_commands_that_change_the_cluster_can_say_what_they_would_change() -> None:
+    for name, command in COMMANDS.items():
+        assert isinstance(command, Command)
+        assert (command.effect is Effect.CHANGES) == ("--dry-run" in options_of(command)), name
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in PRINT_NO_ROWS])
-def test_command_that_reads_or_changes_has_a_form_for_programs(name: str) -> None:
-    command = COMMANDS[name]
-    assert isinstance(command, Command)
-    if command.effect in (Effect.READS, Effect.CHANGES) and not name.startswith("check "):
-        assert {"--json", "--format", "--columns"} <= options_of(command)
-    if name.startswith("check "):
-        assert "--format" in options_of(command)
+def test_commands_that_read_or_change_have_a_form_for_programs() -> None:
+    for name, command in COMMANDS.items():
+        assert isinstance(command, Command)
+        if name.startswith("check "):
+            assert "--format" in options_of(command), name
+        elif command.effect in (Effect.READS, Effect.CHANGES) and name not in PRINT_NO_ROWS:
+            assert {"--json", "--format", "--columns"} <= options_of(command), name
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_first_line_of_help_is_a_sentence(name: str) -> None:
-    first = (COMMANDS[name].help or "").split("\n\n")[0]
-    assert first[0].isupper()
-    assert " ".join(first.split()).endswith((".", "..."))
+def test_first_line_of_each_help_is_a_sentence() -> None:
+    for name, command in COMMANDS.items():
+        first = (command.help or "").split("\n\n")[0]
+        assert first[0].isupper(), name
+        assert " ".join(first.split()).endswith((".", "...")), name
 
 
 @pytest.mark.parametrize("name", GROUPS)
