@@ -16,7 +16,7 @@ import trio
 import trio.testing
 from tests.golden.golden import RecordedFrame, remoting_frames, unpack_store
 from tests.support.clocks import SettableClock
-from tests.support.raw_frames import is_answer
+from tests.support.raw_frames import command_of, is_answer
 
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.settings.config import BrokerConfig
@@ -77,13 +77,6 @@ class Replayed:
     their_calls: list[tuple[int, dict[str, str]]] = attrs.Factory(list)
     """What Apache's broker asked its clients, in order."""
     our_calls: list[tuple[int, dict[str, str]]] = attrs.Factory(list)
-
-
-def decode(data: bytes) -> RemotingCommand:
-    (frame,) = FrameDecoder().feed(data)
-    command = RemotingCommand.decode(frame)
-    command.body = bytes(command.body)
-    return command
 
 
 def golden_records(run: str, into: Path) -> list[MessageExt]:
@@ -215,7 +208,7 @@ class _Replay:
         for frame in frames:
             await self._catch_up(frame.time_ms)
             self._clock.now = max(self._clock.now, frame.time_ms)
-            command = decode(frame.data)
+            command = command_of(frame.data)
             where = frame.connection, command.opaque
             if frame.from_dialer and not is_answer(command):
                 if not is_played(command, self._run):
@@ -334,8 +327,8 @@ def _as_raced(frames: list[RecordedFrame]) -> list[RecordedFrame]:
     for at, (first, second) in enumerate(pairwise(frames)):
         if (
             (first.time_ms, first.connection) == (second.time_ms, second.connection)
-            and decode(first.data).code == RequestCode.PULL_MESSAGE
-            and decode(second.data).code == RequestCode.HEART_BEAT
+            and command_of(first.data).code == RequestCode.PULL_MESSAGE
+            and command_of(second.data).code == RequestCode.HEART_BEAT
         ):
             frames[at], frames[at + 1] = second, first
     return frames

@@ -55,9 +55,14 @@ async def opened(
         yield store
 
 
+def kill(disk: MemoryDisk) -> None:
+    """Leave a closed store's files as if its broker had been killed after its checkpoint."""
+    disk.open(ROOT / "abort", create=True)
+
+
 def crash(disk: MemoryDisk, checkpoint: bytes = bytes(512)) -> None:
     """Leave a closed store's files as if its broker had been killed, with this as its last checkpoint."""
-    disk.open(ROOT / "abort", create=True)
+    kill(disk)
     disk.open(ROOT / "checkpoint").pwrite(checkpoint, 0)
 
 
@@ -79,6 +84,18 @@ def read_all(store: MessageStore, topic: str, queue_id: int = 0) -> list[bytes]:
                 records.append(bytes(buffer[position : position + size]))
                 position += size
     return records
+
+
+def read_queues(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
+    """Every record of every queue, by topic and queue id."""
+    return {key: read_all(store, *key) for key in store.queue_table.by_key}
+
+
+def remove(disk: MemoryDisk, path: Path) -> None:
+    """Take a file or a folder off the disk."""
+    for one in [one for one in disk.files if path in (one, *one.parents)]:
+        disk.unlink(one)
+    disk.directories = {one for one in disk.directories if path not in (one, *one.parents)}
 
 
 def body_of(record: bytes) -> bytes:

@@ -1,4 +1,5 @@
 import pytest
+from tests.support.raw_frames import command_of
 
 from rocketrio_broker.processors.answers import SendAnswers, pull_answer_frame
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
@@ -7,17 +8,8 @@ from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
-from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.message_id import offset_message_id
-
-
-def decoded(frame: bytes) -> RemotingCommand:
-    (only,) = FrameDecoder().feed(frame)
-    command = RemotingCommand.decode(only)
-    command.body = bytes(command.body)
-    return command
-
 
 HOST = pack_host("127.0.0.1", 10911)
 
@@ -48,9 +40,9 @@ def test_send_answer_is_the_ordinary_answer(
     )
     answers = SendAnswers(HOST, region_id=region, trace_on=True)
     frame = answers.frame(77, serialize_type, 3, result(*physical_offsets), transaction_id.encode())
-    assert decoded(frame) == request.response(header)
+    assert command_of(frame) == request.response(header)
     late = with_code(frame, ResponseCode.FLUSH_DISK_TIMEOUT, "not yet")
-    assert decoded(late) == request.response(
+    assert command_of(late) == request.response(
         header, code=ResponseCode.FLUSH_DISK_TIMEOUT, remark="not yet"
     )
 
@@ -60,11 +52,11 @@ def test_pull_answer_is_the_ordinary_answer(serialize_type: SerializeType) -> No
     request = RemotingCommand(11, opaque=78, serialize_type=serialize_type)
     header = PullMessageResponseHeader(1, 1 << 33, 0, 1 << 34)
     frame = pull_answer_frame(request, 0, "FOUND", header, [b"abc", memoryview(b"de")], 5)
-    assert decoded(frame) == request.response(header, b"abcde", remark="FOUND")
+    assert command_of(frame) == request.response(header, b"abcde", remark="FOUND")
 
 
 def test_pull_answer_without_messages_has_an_empty_body() -> None:
     request = RemotingCommand(11, opaque=1)
     header = PullMessageResponseHeader(0, 7, 0, 7)
     frame = pull_answer_frame(request, 19, "OFFSET_OVERFLOW_ONE", header)
-    assert decoded(frame) == request.response(header, code=19, remark="OFFSET_OVERFLOW_ONE")
+    assert command_of(frame) == request.response(header, code=19, remark="OFFSET_OVERFLOW_ONE")

@@ -7,7 +7,7 @@ import pytest
 import trio
 from tests.broker.store.generated_logs import use_columns_from
 from tests.support.clocks import SettableClock
-from tests.support.stores import ROOT, SMALL, opened, put_of, stored
+from tests.support.stores import ROOT, SMALL, kill, opened, put_of, stored
 
 from rocketrio_broker.store import key_index
 from rocketrio_broker.store.disk import DiskFile
@@ -143,7 +143,7 @@ async def test_file_that_a_full_disk_cannot_repair_is_created_again(
     async with opened(disk, BIG) as store:
         put_keyed(store, 0, 80)
     # As a crash of an Apache broker leaves it: no positions, and slots that cannot be trusted.
-    disk.open(ROOT / "abort", create=True)
+    kill(disk)
     disk.open(ROOT / "checkpoint").pwrite(bytes(512), 0)
     disk.room = 0
     async with opened(disk, BIG) as store:

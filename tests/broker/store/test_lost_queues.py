@@ -6,7 +6,18 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.support.stores import HOST, ROOT, SMALL, opened, put_of, read_all, stored
+from tests.support.stores import (
+    HOST,
+    ROOT,
+    SMALL,
+    kill,
+    opened,
+    put_of,
+    read_all,
+    read_queues,
+    remove,
+    stored,
+)
 
 from rocketrio_broker.store.deletion import deletion_record
 from rocketrio_broker.store.message_store import MessageStore
@@ -26,22 +37,7 @@ async def filled(disk: MemoryDisk, count: int = COUNT) -> dict[tuple[str, int], 
         for number in range(count):
             for topic, queue_id in (("orders", 0), ("orders", 1), ("payments", 0)):
                 stored(store.append(put_of(b"%d" % number, topic, queue_id)))
-        return everything(store)
-
-
-def everything(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
-    return {key: read_all(store, *key) for key in store.queue_table.by_key}
-
-
-def kill(disk: MemoryDisk) -> None:
-    """As kill -9 leaves a closed directory: what the checkpoint covers is there."""
-    disk.open(ROOT / "abort", create=True)
-
-
-def remove(disk: MemoryDisk, folder: Path) -> None:
-    for path in [path for path in disk.files if folder in (path, *path.parents)]:
-        disk.unlink(path)
-    disk.directories = {path for path in disk.directories if folder not in (path, *path.parents)}
+        return read_queues(store)
 
 
 def zero(disk: MemoryDisk, path: Path) -> None:
@@ -79,7 +75,7 @@ async def test_damaged_file_is_noticed_and_made_again(
     if is_killed:
         kill(disk)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
         first, end = ENTRIES_A_FILE * file, COUNT
         assert f"{LACKS}, they are made from the log again topic=orders queue_id=1" in caplog.text
         assert f"from={first} to={end} queues=1" in caplog.text
@@ -101,7 +97,7 @@ async def test_lost_folder_is_noticed_and_made_again(
     if is_killed:
         kill(disk)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
         assert LACKS in caplog.text
         assert stored(store.append(put_of(b"next", queue_id=1))).queue_offset == COUNT
 
@@ -123,7 +119,7 @@ async def test_lost_table_of_queues_hides_nothing_that_is_lost_with_it(
     if is_killed:
         kill(disk)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
         assert "queue table missing or damaged" in caplog.text
 
 
@@ -133,7 +129,7 @@ async def test_checkpoint_that_is_lost_with_a_folder_hides_nothing() -> None:
     disk.unlink(ROOT / "checkpoint")
     remove(disk, TOPIC / "1")
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
 
 
 @pytest.mark.parametrize("zeroed", [(0, 4_000), (20_000, 39_000), (76_000, 80_000), (0, 80_000)])
@@ -175,7 +171,7 @@ async def test_start_that_is_killed_during_the_rebuild_begins_it_again(
     # The page cache was written back in part: a piece in the middle of a queue is not on the disk.
     disk.open(QUEUES / "payments" / "0" / f"{400:020d}").pwrite(bytes(100), 100)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
 
 
 async def test_kill_after_a_deletion_is_no_loss(caplog: pytest.LogCaptureFixture) -> None:
@@ -193,7 +189,7 @@ async def test_kill_after_a_deletion_is_no_loss(caplog: pytest.LogCaptureFixture
         disk.open(ROOT / name, create=True).pwrite(data, 0)
     kill(disk)
     async with opened(disk) as store:
-        assert {key: len(records) for key, records in everything(store).items()} == {
+        assert {key: len(records) for key, records in read_queues(store).items()} == {
             ("orders", 0): 1
         }
     assert LACKS not in caplog.text
@@ -245,7 +241,7 @@ async def test_kill_right_after_files_expired_is_no_loss(
         for _ in range(200):
             stored(store.append(put_of(bytes(400))))
         await expire(store, disk)
-        expected = everything(store)
+        expected = read_queues(store)
         checkpoint, bounds = content(disk, "checkpoint"), content(disk, BOUNDS_FILE)
         assert len(disk.list_directory(TOPIC / "0")) < 10
     for name, data in (("checkpoint", checkpoint), (BOUNDS_FILE, bounds)):
@@ -253,5 +249,5 @@ async def test_kill_right_after_files_expired_is_no_loss(
         disk.open(ROOT / name, create=True).pwrite(data, 0)
     kill(disk)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
     assert LACKS not in caplog.text

@@ -1,6 +1,6 @@
 """What a start takes from the recorded bounds of queues."""
 
-from tests.support.stores import ROOT, opened, put_of, read_all, stored
+from tests.support.stores import ROOT, kill, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.queue_bounds import BOUNDS_FILE
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -13,10 +13,6 @@ async def filled(disk: MemoryDisk, rounds: int = 3) -> None:
         for number in range(rounds):
             for topic in TOPICS:
                 stored(store.append(put_of(b"%d" % number, topic)))
-
-
-def crash(disk: MemoryDisk) -> None:
-    disk.open(ROOT / "abort", create=True)
 
 
 async def test_after_a_kill_newer_entries_are_made_again() -> None:
@@ -33,7 +29,7 @@ async def test_after_a_kill_newer_entries_are_made_again() -> None:
     disk.open(ROOT / "checkpoint").pwrite(checkpoint, 0)
     disk.unlink(ROOT / BOUNDS_FILE)
     disk.open(ROOT / BOUNDS_FILE, create=True).pwrite(before, 0)
-    crash(disk)
+    kill(disk)
     async with opened(disk) as store:
         assert len(read_all(store, "t7")) == 4
 
@@ -46,7 +42,7 @@ async def test_what_was_written_beyond_the_bounds_and_lost_in_the_log_is_wiped_a
     path = ROOT / "consumequeue" / "t1" / "0" / f"{0:020d}"
     # Two entries that no message belongs to: the power went before their messages were on the disk.
     disk.open(path).pwrite(b"\x01" * 40, 3 * 20)
-    crash(disk)
+    kill(disk)
     async with opened(disk) as store:
         assert store.queue_bounds("t1", 0) == (0, 3)
         assert stored(store.append(put_of(b"3", "t1"))).queue_offset == 3

@@ -1,16 +1,26 @@
 """Recovery of states that no power cut of a rocketrio broker makes, but users, Apache brokers and bad luck do."""
 
 import random
-from pathlib import Path
 
 import attrs
 import pytest
 import trio
 from tests.support.clocks import SettableClock
-from tests.support.stores import ROOT, SMALL, body_of, crash, opened, put_of, read_all, stored
+from tests.support.stores import (
+    ROOT,
+    SMALL,
+    body_of,
+    crash,
+    kill,
+    opened,
+    put_of,
+    read_all,
+    read_queues,
+    remove,
+    stored,
+)
 
 from rocketrio_broker.store.errors import StoreDamagedError
-from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.queue_bounds import BOUNDS_FILE
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
@@ -25,17 +35,7 @@ async def filled(disk: MemoryDisk, count: int = 150) -> dict[tuple[str, int], li
             clock.now += 1000
             topic, queue_id = rng.choice(["orders", "payments"]), rng.randrange(2)
             stored(store.append(put_of(b"%d" % number + bytes(400), topic, queue_id)))
-        return everything(store)
-
-
-def everything(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
-    return {key: read_all(store, *key) for key in store.queue_table.by_key}
-
-
-def remove(disk: MemoryDisk, folder: Path) -> None:
-    for path in [path for path in disk.files if folder in path.parents]:
-        disk.unlink(path)
-    disk.directories = {path for path in disk.directories if folder not in (path, *path.parents)}
+        return read_queues(store)
 
 
 @pytest.mark.parametrize("crashed", [False, True])
@@ -47,7 +47,7 @@ async def test_removed_queue_folder_is_rebuilt_from_the_log(crashed: bool) -> No
     if not crashed:
         disk.unlink(ROOT / "abort")
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
 
 
 @pytest.mark.parametrize("lost", [1, 5, 20, 37])
@@ -58,10 +58,10 @@ async def test_lost_newest_entries_are_found_again_however_far_back(lost: int) -
     async with opened(disk) as store:
         for queue in store.queue_table:
             queue.truncate(max(queue.max_offset - lost, 0))
-    disk.open(ROOT / "abort", create=True)
+    kill(disk)
     disk.open(ROOT / "checkpoint").pwrite(bytes(256), 256)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
 
 
 async def test_queue_without_folder_begins_where_the_walk_does_though_it_went_back() -> None:
@@ -71,10 +71,10 @@ async def test_queue_without_folder_begins_where_the_walk_does_though_it_went_ba
         queue = store.queue_table.by_key["orders", 0]
         queue.truncate(queue.max_offset - 20)
     remove(disk, ROOT / "consumequeue" / "payments")
-    disk.open(ROOT / "abort", create=True)
+    kill(disk)
     disk.open(ROOT / "checkpoint").pwrite(bytes(256), 256)
     async with opened(disk) as store:
-        found = everything(store)
+        found = read_queues(store)
         assert found["orders", 0] == expected["orders", 0]
         for queue_id in (0, 1):
             records = found["payments", queue_id]
@@ -90,7 +90,7 @@ async def test_entries_beyond_the_log_go() -> None:
         for number in range(30):
             queue.append(store.max_physical_offset + number * 100, 100, 0)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
 
 
 async def test_wrong_entries_at_the_end_of_a_queue_go() -> None:
@@ -101,7 +101,7 @@ async def test_wrong_entries_at_the_end_of_a_queue_go() -> None:
             store.queue_table.by_key["orders", 0].append(number, 77, 0)
     disk.unlink(ROOT / BOUNDS_FILE)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
 
 
 async def test_record_with_a_wrong_checksum_is_the_end_and_what_follows_is_wiped() -> None:
@@ -154,7 +154,7 @@ async def test_log_without_its_first_file_keeps_what_is_left(
             crash(disk)
         async with opened(disk) as store:
             assert store.min_physical_offset == FILE_SIZE
-            for key, records in everything(store).items():
+            for key, records in read_queues(store).items():
                 bounds = store.queue_bounds(*key)
                 assert bounds is not None
                 assert bounds[0] > 0
@@ -184,9 +184,9 @@ async def test_torn_checkpoint_only_costs_time() -> None:
     disk = MemoryDisk()
     expected = await filled(disk)
     disk.open(ROOT / "checkpoint").pwrite(b"\xee" * 100, 240)
-    disk.open(ROOT / "abort", create=True)
+    kill(disk)
     async with opened(disk) as store:
-        assert everything(store) == expected
+        assert read_queues(store) == expected
 
 
 async def test_checksums_are_not_compared_when_switched_off() -> None:

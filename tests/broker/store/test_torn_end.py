@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.golden.golden import unpack_store
 from tests.support.failing_disk import FailingDisk
-from tests.support.stores import APACHE, ROOT, SMALL, crash, opened, put_of, read_all, stored
+from tests.support.stores import APACHE, ROOT, SMALL, crash, kill, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.errors import NotOpenedError
@@ -109,7 +109,7 @@ async def test_odd_last_record_stays_once_a_checkpoint_covers_it(is_killed: bool
             await store.checkpoint()
         else:
             assert read_all(store, "orders") == records[:-1]
-    disk.open(ROOT / "abort", create=True)
+    kill(disk)
     async with opened(disk) as store:
         assert read_all(store, "orders") == (records[:-1] if is_killed else records)
 
