@@ -16,6 +16,7 @@ from tests.support.commands import Done, rocketrio
 from tests.support.http import get
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.processes import free_port
+from tests.support.server import start_together
 from tests.support.waiting import HANGS, eventually
 
 from rocketrio import (
@@ -83,11 +84,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         slave = OurBroker(
             folder / "slave", names.address, role="slave", broker_id=1, settings=settings
         )
-        for broker in (master, slave):
-            stack.callback(broker.__exit__)
-            broker.start()
-        for broker in (master, slave):
-            broker.wait_ready()
+        start_together(stack, master, slave)
         yield Cluster(names, other, master, slave, metrics)
 
 

@@ -17,6 +17,7 @@ from tests.support.commit_logs import wait_caught_up
 from tests.support.load import stopped
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.relay import RelayProcess, relay_to
+from tests.support.server import start_together
 from tests.support.waiting import HANGS, eventually
 
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -55,11 +56,7 @@ def three_brokers(home: Path, settings: tuple[str, ...]) -> Iterator[Trio]:
                 (2, (*settings, f"ha_master_address={relay.address}")),
             )
         )
-        for broker in (master, slave, far_slave):  # All at once: a start is what costs time here.
-            stack.callback(broker.__exit__)
-            broker.start()
-        for broker in (master, slave, far_slave):
-            broker.wait_ready()
+        start_together(stack, master, slave, far_slave)
         yield Trio(master, slave, far_slave, relay)
 
 

@@ -22,6 +22,7 @@ import attrs
 from tests.faults.faults import WAITS_FOR_SLAVE, Faults, Loss, Mode
 from tests.support.load import stopped
 from tests.support.ours import COMMAND, OurBroker, OurNameServer
+from tests.support.server import start_together
 
 SETTINGS: Final[dict[Mode, tuple[str, ...]]] = {
     "async": (),
@@ -238,11 +239,7 @@ def open_lab(
             home / "b1", names.address, role="slave", broker_id=1, command=command,
             store=stores[1], settings=settings, **placed("b1"),  # type: ignore[arg-type]
         )  # fmt: skip
-        for broker in (first, second):
-            stack.callback(broker.__exit__)
-            broker.start()
-        for broker in (first, second):
-            broker.wait_ready()
+        start_together(stack, first, second)
         yield Lab(mode, names, (first, second), network, volumes)
 
 

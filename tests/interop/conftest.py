@@ -16,6 +16,7 @@ from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
 from tests.interop.java_client import JavaClient, compiled_client, make_topic, queue_of
 from tests.interop.secured import Secured, secured_apache
 from tests.support.ours import OurBroker, OurNameServer
+from tests.support.server import start_together
 
 UNAVAILABLE = pytest.StashKey[str]()
 
@@ -145,18 +146,8 @@ def _start(version: str, folder: Path, stack: ExitStack) -> World:
         version, folder / "apache-slave", our_names.address, role="SLAVE", broker_id=1
     )
     # A slave that finds its master registered copies metadata at once: masters first.
-    masters: list[ApacheBroker | OurBroker] = [
-        apache_master,
-        rocketmq_master,
-        our_master,
-    ]
-    slaves: list[ApacheBroker | OurBroker] = [our_slave, apache_slave]
-    for brokers in (masters, slaves):
-        for broker in brokers:
-            stack.push(broker)
-            broker.start()
-        for broker in brokers:
-            broker.wait_ready()
+    start_together(stack, apache_master, rocketmq_master, our_master)
+    start_together(stack, our_slave, apache_slave)
     on_apache = OnApache(
         version,
         apache_names.address,

@@ -82,6 +82,16 @@ class OtherClient(LineClient):
         self.kill()
 
 
+def other_client(
+    language: str, name_server: str, home: Path, account: Credentials | None = None
+) -> OtherClient:
+    """Make a client of a language; skip the test where it is not installed."""
+    try:
+        return OtherClient(program(language), name_server, home, account)
+    except UnavailableError as error:
+        pytest.skip(f"interop: skipped: {error}")
+
+
 NUMBERS = itertools.count()
 JOIN_TIMEOUT = 60.0
 """Seconds until a member has its queues; both rebalance every 10 to 20 s."""
@@ -101,12 +111,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurPair]:
 def other(
     request: pytest.FixtureRequest, cluster: OurPair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OtherClient]:
-    try:
-        command = program(request.param)
-    except UnavailableError as error:
-        pytest.skip(f"interop: skipped: {error}")
     home = tmp_path_factory.mktemp(request.param)
-    with OtherClient(command, cluster.name_server.address, home) as opened:
+    with other_client(request.param, cluster.name_server.address, home) as opened:
         yield opened
 
 

@@ -22,6 +22,7 @@ from tests.interop.apache import ApacheBroker, ApacheNameServer
 from tests.interop.java_client import JavaClient
 from tests.support.ours import OurBroker, OurNameServer
 from tests.support.relay import RelayProcess, relay_to
+from tests.support.server import start_together
 
 APACHE_SLAVE, OUR_SLAVE = 1, 2
 CLIENTS = ("java", "ours")
@@ -101,11 +102,7 @@ def slaves_of_both(version: str, folder: Path, *, master: str) -> Iterator[Clust
             broker_id=OUR_SLAVE,
             settings=(*OUR_SETTINGS, f"ha_master_address={link.address}"),
         )
-        for slave in (theirs, ours):
-            stack.push(slave)
-            slave.start()
-        for slave in (theirs, ours):
-            slave.wait_ready()
+        start_together(stack, theirs, ours)
         for topic in TOPICS:
             java.until("publish_queues", topic=topic)
         yield Cluster(names.address, leader, theirs, ours, link, java)

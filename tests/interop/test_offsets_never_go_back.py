@@ -11,7 +11,7 @@ import pytest
 from tests.interop.java_client import JavaClient
 from tests.support import wire
 from tests.support.commit_logs import wait_caught_up
-from tests.support.ours import OurBroker, OurNameServer
+from tests.support.ours import OurBroker, our_pair
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
@@ -36,11 +36,10 @@ class PairAndJava:
 @pytest.fixture
 def pair(version: str, tmp_path: Path) -> Iterator[PairAndJava]:
     with (
-        OurNameServer(tmp_path / "namesrv") as names,
-        OurBroker(tmp_path / "master", names.address) as master,
-        OurBroker(tmp_path / "slave", names.address, role="slave", broker_id=1) as slave,
-        JavaClient(version, names.address, tmp_path / "java") as java,
+        our_pair(tmp_path) as brokers,
+        JavaClient(version, brokers.name_server.address, tmp_path / "java") as java,
     ):
+        master, slave = brokers.master, brokers.slave
         java.create_topic(TOPIC, at=master.address)
         java.call("send_many", prefix="message", count=200, **QUEUE)
         wait_caught_up(master.address, slave.address)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from rocketrio import Credentials, MessageQueue, open_client
-from tests.interop.jars import UnavailableError
 from tests.interop.line_client import ClientError
-from tests.interop.other_clients import QUICK_CHECKS, OtherClient, program, topic  # noqa: F401 - a fixture
+from tests.interop.other_clients import QUICK_CHECKS, OtherClient, other_client, topic  # noqa: F401 - a fixture
 from tests.interop.secured_ours import (
     DENIED,
     INNER,
@@ -53,16 +52,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServers
         yield servers
 
 
-def opened(
-    language: str, cluster: SecuredServers, home: Path, account: Credentials | None
-) -> OtherClient:
-    try:
-        command = program(language)
-    except UnavailableError as error:
-        pytest.skip(f"interop: skipped: {error}")
-    return OtherClient(command, cluster.name_server.address, home, account)
-
-
 @pytest.fixture(scope="module", params=LANGUAGES)
 def other(
     request: pytest.FixtureRequest,
@@ -70,7 +59,7 @@ def other(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[OtherClient]:
     home = tmp_path_factory.mktemp(f"secured-{request.param}")
-    with opened(request.param, cluster, home, ORDINARY) as running:
+    with other_client(request.param, cluster.name_server.address, home, ORDINARY) as running:
         yield running
 
 
@@ -101,7 +90,10 @@ def test_stranger_is_refused_and_named_in_the_log(
     language: str, stranger: str, cluster: SecuredServers, tmp_path: Path
 ) -> None:
     account, reason = STRANGERS[stranger]
-    with opened(language, cluster, tmp_path, account) as other, pytest.raises(ClientError):
+    with (
+        other_client(language, cluster.name_server.address, tmp_path, account) as other,
+        pytest.raises(ClientError),
+    ):
         other.call("send", topic="open-to-strangers", body="x")
     running = cluster.name_server.running
     running.wait_until(lambda: running.has_said(reason), reason)

@@ -15,7 +15,7 @@ from tests.interop.apache import SMALL_STORE, ApacheBroker
 from tests.support import wire
 from tests.support.commit_logs import digest, wait_caught_up
 from tests.support.processes import Process, free_port
-from tests.support.server import Server
+from tests.support.server import Server, start_together
 
 OurRole = Literal["async-master", "sync-master", "slave"]
 COMMAND = (Path(sys.executable).with_name("rocketrio-broker"),)
@@ -150,11 +150,7 @@ def our_pair(
             OurBroker(home / "master", names.address, role=role, settings=settings),
             OurBroker(home / "slave", names.address, role="slave", broker_id=1, settings=settings),
         )
-        for broker in brokers:
-            stack.callback(broker.__exit__)
-            broker.start()
-        for broker in brokers:
-            broker.wait_ready()
+        start_together(stack, *brokers)
         yield OurPair(names, *brokers)
 
 
