@@ -6,6 +6,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,6 +16,7 @@ from tests.cluster.histories import injector
 from tests.cluster.histories.checker import check
 from tests.cluster.histories.chosen import broken_promises, schedule_of, switching
 from tests.cluster.histories.events import HandedOver, ReignBegan, RivalAnswered, RivalEnded
+from tests.cluster.histories.hang_guard import real_time_limit
 from tests.cluster.histories.schedule import (
     LOST_FILES,
     Failover,
@@ -487,3 +489,13 @@ sys.exit(soak.main(["--from", "7", "--seeds", "1"]))
     assert "it still ran after 3 s of real time" in run.stdout
     assert "<string>" in run.stdout  # Where it was.
     assert "--seed 7" in run.stdout
+
+
+@pytest.mark.slow
+def test_run_that_has_few_turns_of_the_processor_is_left_alone() -> None:
+    with real_time_limit(1.0, str):
+        for _ in range(25):
+            turn_ends = time.process_time() + 0.015
+            while time.process_time() < turn_ends:
+                pass
+            time.sleep(0.085)
