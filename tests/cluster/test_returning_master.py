@@ -32,8 +32,9 @@ async def split(pair: Pair, unheard: int) -> list[str]:
     return sent
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0], ids="kept {}".format)
-@pytest.mark.parametrize("count", [1, 40, 400])
+@pytest.mark.parametrize(
+    ("count", "kept"), [(1, 0.0), (1, 1.0), (40, 0.5), (400, 0.0), (400, 0.5)], ids=str
+)
 async def test_power_cut_of_an_asynchronous_master_loses_nothing_that_a_slave_has(
     count: int, kept: float
 ) -> None:
