@@ -432,6 +432,15 @@ def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_
     assert is_told(*restart, other, ended, level)
     # It had that itself, and gave it up.
     assert is_told(*restart, other, ended, attrs.evolve(began, holders=((0, 100), (1, 100))))
+    # Its topics go with its log.
+    created = TopicCreated(at=32.0, topic="late", broker=0)
+    began, level = (
+        attrs.evolve(one, topics=((0, ("late",)), (1, ())), asked=((0, "answered"),))
+        for one in (began, level)
+    )
+    for one, is_lost in ((began, False), (level, True)):
+        found = broken([*RIGHT, *restart, created, ended, one], role="async-master")
+        assert ("created and gone" in found) is is_lost
 
 
 def test_logs_that_differ_below_their_boundary_are_reported() -> None:

@@ -38,6 +38,7 @@ from tests.support.load import ready, stopped
 from tests.support.ours import COMMAND
 
 from rocketrio import Error, open_admin
+from rocketrio.admin import Admin
 
 NETWORK_VARIABLE: Final = "ROCKETRIO_FAULTS_NETWORK"
 WARM_UP: Final = 5.0
@@ -52,12 +53,23 @@ Story = Callable[[Lab, random.Random], Awaitable[None]]
 
 
 async def order(lab: Lab, number: int, role: str, broker_id: int) -> None:
-    """What an operator types until it is done."""
+    """Give a broker another role, as an operator does."""
+    address = lab.brokers[number].address
+    await _until_done(lab, lambda admin: admin.change_role(address, role, broker_id))
+
+
+async def let_cut(lab: Lab, number: int) -> None:
+    """Let a broker put aside what only it has, as an operator does who has chosen the other log."""
+    address, settings = lab.brokers[number].address, {"haDivergentTail": "cut"}
+    await _until_done(lab, lambda admin: admin.change_settings(address, settings))
+
+
+async def _until_done(lab: Lab, do: Callable[[Admin], Awaitable[object]]) -> None:
     with trio.fail_after(ORDER_LIMIT):
         while True:
             try:
                 async with open_admin(name_servers=[lab.names.address]) as admin:
-                    await admin.change_role(lab.brokers[number].address, role, broker_id)
+                    await do(admin)
                     return
             except Error:
                 await trio.sleep(0.2)
@@ -176,6 +188,9 @@ async def set_back(lab: Lab, rng: random.Random) -> None:
         raise AssertionError(f"the former master cut off what it had acknowledged: {files}")
     await order(lab, 1, "slave", 9)
     await order(lab, 0, lab.role, 0)
+    if lab.role == "async-master":
+        # It may have answered for what it took meanwhile, and waits for the operator as well.
+        await let_cut(lab, 1)
     # What the other one took meanwhile, as a master that waits for no slave.
     lab.faults.lose(Loss.COPY, since=since)
 

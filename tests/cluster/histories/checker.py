@@ -58,10 +58,12 @@ from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import (
     could_get,
+    has_other_history,
     is_divergent,
     may_be_lost,
     more_than_the_master,
     reigns,
+    shorter_reigns,
     tail_losses,
 )
 from tests.cluster.histories.uses.check_handling import check_ledger, check_notices, check_retries
@@ -414,9 +416,15 @@ def strangers_get_nothing(story: Story) -> Iterator[Violation]:
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
     """A master that begins has those that it had itself, and those of the brokers that it could ask.
 
-    Those that it knows from their connections alone it asks once: they are not held against it.
+    Those that it knows from their connections alone it asks once: they are not held against it. With a log that an
+    operator gave up, because he made a broker with another one master, its topics are given up too.
     """
     created: dict[str, TopicCreated] = {}
+    given_up = {
+        (began.at, ended.broker)
+        for began, ended in shorter_reigns(story)
+        if has_other_history(story, began, ended)
+    }
     for event in story.history.events:
         if isinstance(event, TopicCreated):
             created[event.topic] = event
@@ -424,7 +432,9 @@ def created_topics_are_there(story: Story) -> Iterator[Violation]:
             for number, topics in event.topics:
                 missing = created.keys() & set(topics) - set(event.has_topics)
                 is_known = number == event.broker or (
-                    number in event.named and event.could_ask(number)
+                    number in event.named
+                    and event.could_ask(number)
+                    and (event.at, number) not in given_up
                 )
                 if missing and is_known and event.is_serving:
                     yield Violation("created and gone", f"broker {number} had {missing}", event)
