@@ -214,11 +214,13 @@ class HeartbeatService:
     ) -> None:
         """Notify the brokers that may know a group that it has no member here any more.
 
-        A broker that keeps the place of this static member is not notified about a consumer group.
+        A broker that keeps the place of this static member is not notified about a consumer group, nor is one that has
+        not said yet whether it does.
         """
         async with trio.open_nursery() as nursery:
             for addr, turn in self._turns.items():
-                if consumer_group is not None and self.granted.get(addr):
+                # An answer may still come: that broker would get the heartbeat and forget the member right after it.
+                if consumer_group is not None and self.granted.get(addr, self.static_grace):
                     continue
                 nursery.start_soon(self._leave, addr, turn, consumer_group, producer_group)
 

@@ -9,10 +9,12 @@ from tests.support.clients import client_of, open_consumer
 from tests.support.orders import make_topic
 
 from rocketrio import ClientInstance, ConfigError, Consumer, Message, open_admin, open_producer
+from rocketrio.cluster.api import ClientAPI
 from rocketrio.cluster.heartbeat import ConsumerMembership
 from rocketrio.consuming.subscription import parse_subscription
 from rocketrio_broker.embedded import CLIENT_HOST, MASTER_HOST, EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.errors import NotReachableError
 
 
 async def test_client_without_groups_sends_no_heartbeat(
@@ -90,6 +92,28 @@ async def test_static_member_restarts_without_moving_a_queue(
             assert other.assignment == shared
         await trio.sleep(100)
         assert len(other.assignment) == 4
+
+
+@pytest.mark.usefixtures("slave")
+async def test_static_member_keeps_its_place_at_a_broker_whose_answer_was_lost(
+    client: ClientInstance, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client, "orders", queues=4)
+    silent, other = (member.broker for member in cluster.members)
+    heartbeat = ClientAPI.heartbeat
+
+    async def answer_is_lost(api: ClientAPI, addr: str, *args: Any, **named: Any) -> int:
+        granted = await heartbeat(api, addr, *args, **named)
+        if addr == silent.address:
+            raise NotReachableError("lost", broker_addr=addr)
+        return granted
+
+    monkeypatch.setattr(ClientAPI, "heartbeat", answer_is_lost)
+    async with open_static(cluster, client_id="one", static_grace=60):
+        await trio.sleep(5)
+    await trio.sleep(5)
+    for broker in (silent, other):
+        assert broker.state.consumers.client_ids("billing") == ["one"]
 
 
 @pytest.mark.usefixtures("slave")
