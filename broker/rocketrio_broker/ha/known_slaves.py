@@ -11,7 +11,8 @@ A name server that has restarted lists no broker until brokers register again. A
 the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile. A promoted
 slave that loses the end of its log before another broker follows it asks the master that it followed.
 
-Invariant: while slaves are connected, no slave is forgotten because name servers list fewer.
+Invariant: while slaves are connected, no slave is forgotten because name servers list fewer; nor ever because one does
+not list this broker.
 Invariant: an id in `ids` has one address: the one that was listed with it last.
 Answers to: nothing of Java's.
 """
@@ -129,7 +130,11 @@ class KnownSlaves:
         answers = await peers.listed_by_all()
         listed = {addr for answer in answers for addr in peers.slaves_among(answer)}
         followed = self._master() or (None if listed else self.followed)
-        if len(answers) < len(peers.name_servers) or len(listed) < len(self._connections):
+        # A name server that does not list this broker has restarted: the others have not registered there either.
+        is_whole = len(answers) == len(peers.name_servers) and all(
+            peers.own_addr in answer.values() for answer in answers
+        )
+        if not is_whole or len(listed) < len(self._connections):
             # A slave that left for a moment may be back, while no name server can be asked.
             hosts = {split_addr(connection.addr)[0] for connection in self._connections}
             back = (addr for addr in self._met if split_addr(addr)[0] in hosts)
