@@ -24,6 +24,7 @@ from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import (
     TailLoss,
+    is_divergent,
     shorter_reigns,
     tail_losses,
 )
@@ -58,6 +59,8 @@ class _Fall:
     """At least this is left."""
     brokers: set[int] | None = None
     """Those that know of it; None for all."""
+    generation: Generation = (0, 0)
+    """What the offset has that was stored for an order, as far as that is looked at."""
     used: set[int] = attrs.Factory(set)
 
     def allows(self, broker: int, queue_id: int, offset: int) -> bool:
@@ -95,6 +98,7 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
             case Lowered(outcome="begins", queue_id=queue_id, offset=offset):
                 orders.append(_Fall(queue_id, offset))
             case OffsetStored(is_ordered=True, broker=broker, queue_id=queue_id, offset=offset):
+                generation = event.generation if queue_id == MOVABLE_QUEUE else (0, 0)
                 # An owner or an operator may send it again to another broker, which carries it out as well.
                 if offset < event.before:
                     obeyed = [one for one in orders if one.allows(broker, queue_id, offset)]
@@ -102,13 +106,13 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                         max(obeyed, key=lambda one: one.offset).used.add(broker)
                     else:
                         yield Violation("lowered without an order", "", event)
-                falls.append(_Fall(queue_id, offset))
+                falls.append(_Fall(queue_id, offset, generation=generation))
             case MemberEnded(broker=broker):
                 seen = {key: offset for key, offset in seen.items() if key[0] != broker}
-            case MemberStarted(broker=broker, offsets=offsets):
+            case MemberStarted(broker=broker, offsets=offsets, generation=kept):
                 seen.update({(broker, queue_id): offset for queue_id, offset in offsets})
                 for one in (*orders, *falls):  # What it has not kept it may obey again.
-                    if dict(offsets).get(one.queue_id, -1) > one.offset:
+                    if dict(offsets).get(one.queue_id, -1) > one.offset or one.generation > kept:
                         one.used.discard(broker)
             case OffsetsSeen(broker=broker, offsets=offsets):
                 for queue_id, offset in offsets:
@@ -210,6 +214,10 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                         continue  # Of the queue whose messages it counts nothing is left.
                     least = _still_there(losses, queue_id, offset, at)
                     least = min(least, ends.get(queue_id, least)) if losses else least
+                    if broker != event.broker and is_divergent(story, broker, at):
+                        # What it counts beyond the end of what both have are other messages.
+                        shared = [one.end_of(queue_id) for one in losses if one.started <= at]
+                        least = min(least, *shared)
                     if found.get(queue_id, _NOTHING) < (generation, least):
                         detail = f"queue {queue_id}: broker {broker} has {before[-1]}"
                         yield Violation("slaves were not asked", detail, event)

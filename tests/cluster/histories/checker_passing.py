@@ -10,7 +10,7 @@ from tests.cluster.histories.events import (
     TopicRemade,
 )
 from tests.cluster.histories.story import Story
-from tests.cluster.histories.tail_losses import may_be_lost, shorter_reigns
+from tests.cluster.histories.tail_losses import has_other_history, may_be_lost, shorter_reigns
 from tests.cluster.histories.violation import Violation, events_of
 
 
@@ -75,11 +75,24 @@ def _life_at(story: Story, lives: list[TopicRemade], at: float) -> int:
             remade.life
             for remade in lives
             if not any(
-                remade.at <= ended.at and began.at <= at and began.kept < remade.log_end
+                began.at <= at and _went_with(story, remade, began, ended)
                 for began, ended in shorter_reigns(story)
             )
         ),
         default=0,
+    )
+
+
+def _went_with(story: Story, remade: TopicRemade, began: ReignBegan, ended: ReignEnded) -> bool:
+    """Whether a life is not in the log of a new master, which began without the end of the last one's.
+
+    A topic that is new to its broker leaves no deletion in the log, so in an empty log its life begins at 0.
+    """
+    starts = [one.at for one in events_of(story, ReignBegan) if one.broker == ended.broker]
+    reign = max((at for at in starts if at <= ended.at), default=0.0)
+    return remade.at <= ended.at and (
+        began.kept < remade.log_end
+        or (remade.at >= reign and has_other_history(story, began, ended))
     )
 
 

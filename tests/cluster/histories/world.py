@@ -3,6 +3,7 @@
 `World` looks into brokers' memory without a request, so that looking changes nothing.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from itertools import count
@@ -183,6 +184,7 @@ class World:
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
     _ending: set[int] = attrs.Factory(set)
     _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
+    _ended: dict[int, float] = attrs.Factory(dict)  # when each went down last
     _topics: dict[int, frozenset[str]] = attrs.Factory(
         dict
     )  # of brokers that are down, on their disks
@@ -298,7 +300,7 @@ class World:
 
     def _log(self, member: Member) -> bytes:
         """A broker's log: now, or what its disk kept at least when it went down."""
-        if member.is_running:
+        if self._is_up(member):
             return whole_log(member.broker.store)[1]
         number = self.number(member.host)
         return self._logs.get(number, b"")[: self._log_end(member)[0]]
@@ -306,13 +308,17 @@ class World:
     def _topics_of(self, number: int) -> frozenset[str]:
         """The topics created meanwhile that a broker has: now, or on its disk when it went down."""
         member = self.cluster.members[number]
-        if member.is_running:
+        if self._is_up(member):
             names = member.broker.state.topics.topic_config_table
             return frozenset(name for name in names if name.startswith(LATE_TOPIC))
         return self._topics.get(number, frozenset())
 
+    def _is_up(self, member: Member) -> bool:
+        """Whether a broker's memory counts, and not what its disk is to be: with a slow disk it ends for seconds."""
+        return member.is_running and not self.goes_down(member)
+
     def _log_end(self, member: Member) -> tuple[int, int]:
-        if member.is_running:
+        if self._is_up(member):
             store = member.broker.store
             return store.max_physical_offset, store.flushed.value
         return self._ends.get(self.number(member.host), (0, 0))
@@ -429,7 +435,7 @@ class World:
             disk_trouble_at=round(disk.trouble_at, 6),
         )
         self.history.add(ended)
-        self._ends[number] = left, min(left, flushed)
+        self._ends[number], self._ended[number] = (left, min(left, flushed)), trio.current_time()
         self._logs[number] = whole_log(store)[1]
         self._topics[number] = (
             frozenset() if how in ("wiped", "older copy") else self._topics_of(number)
@@ -635,7 +641,10 @@ class World:
 
     def _held(self, number: int, before: Before) -> int:
         """How much of the last master's log a broker had before; one that does not lead perhaps got it since."""
-        logs = [before.logs[number]]
+        log = before.logs[number]
+        if self._ended.get(number, -math.inf) >= before.at:
+            log = log[: self._ends[number][0]]  # What its disk has not kept nobody can ask it for.
+        logs = [log]
         if number != self._reigning:
             logs.append(self._log(self.cluster.members[number]))
         return max(_common_size(self._reign_log, log) for log in logs)
