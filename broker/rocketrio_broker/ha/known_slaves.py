@@ -139,6 +139,8 @@ class KnownSlaves:
             hosts = {split_addr(connection.addr)[0] for connection in self._connections}
             back = (addr for addr in self._met if split_addr(addr)[0] in hosts)
             listed.update(self._addrs, back)
+            # One that leads now is no slave, and is found by the list.
+            listed.difference_update(answer.get(MASTER_ID) for answer in answers)
         addrs = sorted(listed)[:SLAVES_LIMIT]
         ids = self._ids_with(answers)
         if (addrs, followed, ids) == (self._addrs, self.followed, self._ids):

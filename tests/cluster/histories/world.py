@@ -643,7 +643,7 @@ class World:
         """How much of the last master's log a broker had before; one that does not lead perhaps got it since."""
         log = before.logs[number]
         if self._ended.get(number, -math.inf) >= before.at:
-            log = log[: self._ends[number][0]]  # What its disk has not kept nobody can ask it for.
+            log = log[: self._ends[number][0]]  # It cannot be asked for what its disk has not kept.
         logs = [log]
         if number != self._reigning:
             logs.append(self._log(self.cluster.members[number]))
