@@ -21,10 +21,9 @@ _SWEEP_FLOOR: Final = 64  # cancelled waiters kept before the heap is rebuilt wi
 class _Waiter:
     """One waiting task; `task` is None once it was woken or cancelled."""
 
+    reached: int
     task: trio.lowlevel.Task | None
     is_woken_by_resets: bool
-    marks: tuple["Watermark", ...] = ()
-    """All that it waits for, if that is more than one."""
 
 
 class Watermark:
@@ -62,8 +61,6 @@ class Watermark:
                 self._cancelled -= 1
             else:
                 task, waiter.task = waiter.task, None
-                if waiter.marks:
-                    _leave_others(waiter, self)
                 trio.lowlevel.reschedule(task)
 
     def reset(self, to: int) -> None:
@@ -78,8 +75,6 @@ class Watermark:
             if waiter.is_woken_by_resets and waiter.task is not None:
                 task, waiter.task = waiter.task, None
                 self._cancelled += 1
-                if waiter.marks:
-                    _leave_others(waiter, self)
                 trio.lowlevel.reschedule(task)
         self._sweep()
 
@@ -96,22 +91,18 @@ class Watermark:
         if self._value >= offset:
             await trio.lowlevel.checkpoint()
             return self._value
-        waiter = _Waiter(trio.lowlevel.current_task(), is_woken_by_resets)
+        waiter = _Waiter(offset, trio.lowlevel.current_task(), is_woken_by_resets)
         heappush(self._waiters, (offset, next(self._order), waiter))
 
         def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            # It stays in the heap until it is met or swept: a removal from the middle would cost a search.
             waiter.task = None
-            self._leave()
+            self._cancelled += 1
+            self._sweep()
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
         return self._value
-
-    def _leave(self) -> None:
-        """Note that a waiter waits no more."""
-        # It stays in the heap until it is met or swept: a removal from the middle would cost a search.
-        self._cancelled += 1
-        self._sweep()
 
     def _sweep(self) -> None:
         """Drop cancelled waiters for far-away points once they are the larger part."""
@@ -121,37 +112,16 @@ class Watermark:
             self._cancelled = 0
 
 
-def _leave_others(waiter: _Waiter, met: Watermark) -> None:
-    """Leave the other watermarks, once one was met; otherwise they would wake the task a second time."""
-    for mark in waiter.marks:
-        if mark is not met:
-            mark._leave()
-
-
-@trio.lowlevel.enable_ki_protection
 async def wait_any_past(*marks: tuple[Watermark, int]) -> None:
-    """Return once one of the watermarks, each another one, is past its value or was reset downwards.
+    """Return once one of the watermarks is past the value given with it, or was reset downwards."""
+    async with trio.open_nursery() as nursery:
 
-    A task for each would cost an idle broker more than all else that it does: it waits so every second.
-    """
-    if any(mark.value > value for mark, value in marks):
-        await trio.lowlevel.checkpoint()
-        return
-    waiter = _Waiter(
-        trio.lowlevel.current_task(),
-        is_woken_by_resets=True,
-        marks=tuple(mark for mark, _ in marks),
-    )
-    for mark, value in marks:
-        heappush(mark._waiters, (value + 1, next(mark._order), waiter))
+        async def wait(mark: Watermark, value: int) -> None:
+            await mark.wait_past(value)
+            nursery.cancel_scope.cancel()
 
-    def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-        waiter.task = None
-        for mark in waiter.marks:
-            mark._leave()
-        return trio.lowlevel.Abort.SUCCEEDED
-
-    await trio.lowlevel.wait_task_rescheduled(abort)
+        for mark, value in marks:
+            nursery.start_soon(wait, mark, value)
 
 
 class LogPosition(Watermark):
