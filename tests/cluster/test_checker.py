@@ -593,6 +593,25 @@ def test_message_of_an_earlier_incarnation_of_a_topic_is_reported() -> None:
     assert broken(events, right, slave, remakes=(31.0,)) == {"offsets differ"}
 
 
+def test_life_of_a_topic_goes_with_a_log_that_an_operator_gives_up() -> None:
+    """In the empty log of a second history it begins at 0, where every log begins with the same bytes."""
+    events = [
+        *RIGHT,
+        passing(29.0, 0, 0, 0),
+        *restarted(30.0, "wiped", kept=0, slave_end=200, asked="unlisted"),
+        TopicRemade(at=32.0, life=1, offsets=(), log_end=0),
+        ReignEnded(at=33.0, broker=0, log_end=100),
+    ]
+    began = ReignBegan(
+        at=33.5, broker=1, kept=3, others=((0, 100, 100), (1, 200, 200)), holders=((0, 100), (1, 3)),
+        offsets=(),
+    )  # fmt: skip
+    pulled = PassingPulled(at=34.0, asked=34.0, broker=1, queue_id=0, bodies=(b"0.0",))
+    assert "deleted and read" not in broken([*events, began, pulled], remakes=(32.0,))
+    level = attrs.evolve(began, others=((0, 100, 100), (1, 3, 3)))
+    assert "deleted and read" in broken([*events, level, pulled], remakes=(32.0,))
+
+
 def test_producer_that_reaches_no_broker_at_the_end_is_reported() -> None:
     assert broken(RIGHT, producers=1) == {"no send"}
 
@@ -621,6 +640,27 @@ def test_offset_may_fall_where_an_operator_lowered_it() -> None:
     ends: dict[str, Any] = {"master": nothing, "slave": attrs.evolve(nothing, broker=1)}
     assert broken(lowered(1), **ends) == set()
     assert broken(lowered(2), **ends) == {"offset went back"}
+
+
+@pytest.mark.parametrize(("kept", "is_told"), [((0, 0), False), ((0, 1), True)])
+def test_offset_may_fall_again_where_an_older_copy_does_not_know_the_order(
+    kept: tuple[int, int], is_told: bool
+) -> None:
+    order = Lowered(at=10.0, who="g", queue_id=MOVABLE_QUEUE, offset=1, outcome="begins")
+    stored = OffsetStored(
+        at=10.0, broker=0, queue_id=MOVABLE_QUEUE, offset=1, before=2, generation=(0, 1),
+        is_ordered=True, is_reset=False,
+    )  # fmt: skip
+    back = MemberStarted(
+        at=13.0, broker=1, role="slave", log_end=200, kept=200, others=(), generation=kept,
+        offsets=((MOVABLE_QUEUE, 1),),
+    )  # fmt: skip
+    events = [
+        seen(9.0, 1, 2, MOVABLE_QUEUE), order, stored, seen(11.0, 1, 1, MOVABLE_QUEUE),
+        ended_by("older copy", at=12.0), back,
+        seen(14.0, 1, 2, MOVABLE_QUEUE), seen(15.0, 1, 1, MOVABLE_QUEUE),
+    ]  # fmt: skip
+    assert ("offset went back" in broken([*RIGHT, *events])) is is_told
 
 
 def test_offset_may_fall_to_the_end_of_its_queue_while_its_broker_becomes_master() -> None:
@@ -740,6 +780,20 @@ def test_offset_may_go_with_a_disk_that_takes_nothing() -> None:
         cut = attrs.evolve(ended, disk_trouble_at=trouble_at)
         told = broken([*RIGHT, seen(30.0, 0, 2), cut, *again])
         assert told & {"offset forgotten"} == promises
+
+
+def test_offset_of_a_slave_with_another_end_counts_where_both_logs_agree() -> None:
+    """Until it has cut that end off, and follows."""
+    lost = switched(30.0, kept=100, own=300)
+    again = ReignBegan(
+        at=51.0, broker=1, kept=500, others=((0, 200, 200), (1, 500, 500)), offsets=((0, 1),),
+        queue_ends=(5, 0, 0, 0), asked=((0, "answered"),),
+    )  # fmt: skip
+    steps = seen(39.0, 1, 1), seen(40.0, 0, 2), ReignEnded(at=50.0, broker=1, log_end=500)
+    told = "slaves were not asked"
+    assert told not in broken([*RIGHT, *lost, *steps, again])
+    assert told in broken([*RIGHT, *lost, *steps, attrs.evolve(again, offsets=((0, 0),))])
+    assert told in broken([*RIGHT, *lost, cut(at=35.0, is_proven=False), *steps, again])
 
 
 def test_reset_may_stay_with_a_master_that_cannot_be_asked_when_the_next_one_begins() -> None:
