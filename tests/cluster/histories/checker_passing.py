@@ -84,16 +84,16 @@ def _life_at(story: Story, lives: list[TopicRemade], at: float) -> int:
 
 
 def _went_with(story: Story, remade: TopicRemade, began: ReignBegan, ended: ReignEnded) -> bool:
-    """Whether a life is not in the log of a new master, which began without the end of the last one's.
-
-    A topic that is new to its broker leaves no deletion in the log, so in an empty log its life begins at 0.
-    """
+    """Return whether this life of the topic was lost with the end of the last master's log, which a new one lacks."""
+    if remade.at > ended.at:
+        return False
+    if began.kept < remade.log_end:
+        return True
+    if not has_other_history(story, began, ended):
+        return False
+    # A topic that is new to its broker leaves no deletion in the log: in an empty log its life begins at 0.
     starts = [one.at for one in events_of(story, ReignBegan) if one.broker == ended.broker]
-    reign = max((at for at in starts if at <= ended.at), default=0.0)
-    return remade.at <= ended.at and (
-        began.kept < remade.log_end
-        or (remade.at >= reign and has_other_history(story, began, ended))
-    )
+    return remade.at >= max((at for at in starts if at <= ended.at), default=0.0)
 
 
 def offsets_are_of_the_last_life(story: Story) -> Iterator[Violation]:
