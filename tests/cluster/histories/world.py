@@ -3,7 +3,6 @@
 `World` looks into brokers' memory without a request, so that looking changes nothing.
 """
 
-import math
 import random
 from collections.abc import Iterator
 from itertools import count
@@ -184,7 +183,6 @@ class World:
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
     _ending: set[int] = attrs.Factory(set)
     _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
-    _ended: dict[int, float] = attrs.Factory(dict)  # when each went down last
     _topics: dict[int, frozenset[str]] = attrs.Factory(
         dict
     )  # of brokers that are down, on their disks
@@ -314,7 +312,7 @@ class World:
         return self._topics.get(number, frozenset())
 
     def _is_up(self, member: Member) -> bool:
-        """Whether a broker's memory counts, and not what its disk is to be: with a slow disk it ends for seconds."""
+        """Return whether a broker runs and is not being taken down, which takes seconds with a slow disk."""
         return member.is_running and not self.goes_down(member)
 
     def _log_end(self, member: Member) -> tuple[int, int]:
@@ -435,7 +433,7 @@ class World:
             disk_trouble_at=round(disk.trouble_at, 6),
         )
         self.history.add(ended)
-        self._ends[number], self._ended[number] = (left, min(left, flushed)), trio.current_time()
+        self._ends[number] = left, min(left, flushed)
         self._logs[number] = whole_log(store)[1]
         self._topics[number] = (
             frozenset() if how in ("wiped", "older copy") else self._topics_of(number)
@@ -641,10 +639,13 @@ class World:
 
     def _held(self, number: int, before: Before) -> int:
         """How much of the last master's log a broker had before; one that does not lead perhaps got it since."""
-        log = before.logs[number]
-        if self._ended.get(number, -math.inf) >= before.at:
-            log = log[: self._ends[number][0]]  # It cannot be asked for what its disk has not kept.
-        logs = [log]
+        left = [
+            event.left
+            for event in self.history.events
+            if isinstance(event, MemberEnded) and event.broker == number and event.at >= before.at
+        ]
+        # It cannot be asked for what its disk has not kept.
+        logs = [before.logs[number][: min(left, default=None)]]
         if number != self._reigning:
             logs.append(self._log(self.cluster.members[number]))
         return max(_common_size(self._reign_log, log) for log in logs)
