@@ -58,13 +58,9 @@ def wait_bodies(java: JavaClient, topic: str, expected: list[str], timeout: floa
     wait_until(lambda: bodies(java, topic) == sorted(expected), f"{topic}: {expected}", timeout)
 
 
-def make_topic(java: JavaClient, address: str, topic: str) -> None:
-    java.create_topic(topic, at=address)
-
-
 def test_levels_are_delivered_at_their_times(ours: OnOurs) -> None:
     java, topic = ours.java, "delayed"
-    make_topic(java, ours.broker.address, topic)
+    java.create_topic(topic, at=ours.broker.address)
     sent_ms: dict[str, tuple[int, int]] = {}
     for level in DELAYS:
         before = round(time.time() * 1000)
@@ -82,7 +78,7 @@ def test_levels_are_delivered_at_their_times(ours: OnOurs) -> None:
 
 def test_transaction_that_is_decided_at_once(ours: OnOurs) -> None:
     java, topic = ours.java, "decided"
-    make_topic(java, ours.broker.address, topic)
+    java.create_topic(topic, at=ours.broker.address)
     sent = java.call("transaction_send", topic=topic, body="kept", local="COMMIT", keys="k")
     java.call("transaction_send", topic=topic, body="dropped", local="ROLLBACK")
     assert sent["status"] == "SEND_OK"
@@ -97,7 +93,7 @@ def test_transaction_that_is_decided_at_once(ours: OnOurs) -> None:
 
 def test_unknown_transaction_is_checked_back(ours: OnOurs) -> None:
     java, topic = ours.java, "checked"
-    make_topic(java, ours.broker.address, topic)
+    java.create_topic(topic, at=ours.broker.address)
     for checked in ("COMMIT", "ROLLBACK"):
         java.call(
             "transaction_send", topic=topic, body=f"late {checked}", local="UNKNOW", checked=checked
@@ -141,7 +137,7 @@ def test_broker_that_takes_over_the_directory_delivers_and_decides(
         our = OurBroker(tmp_path / "ours", names.address, store=store, port=port, settings=settings)
         brokers: list[Broker] = [apache, our] if first == "apache" else [our, apache]
         with brokers[0] as broker:
-            make_topic(java, broker.address, topic)
+            java.create_topic(topic, at=broker.address)
             java.call("send", topic=topic, body="delivered before", delay_level=1)
             wait_bodies(java, topic, ["delivered before"])
             java.call("send", topic=topic, body="half a minute", delay_level=4)
@@ -189,7 +185,7 @@ def test_our_slave_takes_over_from_apache_s_master(version: str, tmp_path: Path)
             tmp_path / "ours", names.address, role="slave", broker_id=1, settings=CHECK_SETTINGS
         )
         with master, slave:
-            make_topic(java, master.address, topic)
+            java.create_topic(topic, at=master.address)
             java.call("send", topic=topic, body="before", delay_level=1)
             wait_bodies(java, topic, ["before"])
             sent = [f"delayed-{number}" for number in range(5)]

@@ -116,12 +116,8 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def answers(address: str, context: ssl.SSLContext | None = None) -> bool:
-    """Whether a name server at `address` answers, if only that it does not know who asks."""
-    try:
-        answer = ask(address, GET_BROKER_CLUSTER_INFO, timeout=2.0, context=context)
-    except OSError:
-        return False
-    return answer.code in (0, NO_PERMISSION)
+    """Return whether a name server answers; that it does not know who asks is an answer too."""
+    return _replies(address, GET_BROKER_CLUSTER_INFO, timeout=2.0, context=context)
 
 
 def is_registered(
@@ -136,12 +132,15 @@ def is_registered(
 
 
 def serves(broker_addr: str, context: ssl.SSLContext | None = None) -> bool:
-    """Whether a broker answers, if only that it does not know who asks."""
+    """Return whether a broker answers; that it does not know who asks is an answer too."""
+    return _replies(broker_addr, GET_BROKER_RUNTIME_INFO, context=context)
+
+
+def _replies(address: str, code: int, **options: Any) -> bool:
     try:
-        answer = ask(broker_addr, GET_BROKER_RUNTIME_INFO, context=context)
+        return ask(address, code, **options).code in (0, NO_PERMISSION)
     except OSError:
         return False
-    return answer.code in (0, NO_PERMISSION)
 
 
 def runtime_info(broker_addr: str) -> dict[str, str]:
@@ -159,13 +158,13 @@ def max_physical_offset(broker_addr: str) -> int:
 
 
 def max_offset(broker_addr: str, topic: str, queue_id: int = 0) -> int | None:
-    """Where a queue ends; None while the broker does not know it."""
+    """Return where a queue ends; None while the broker does not know it."""
     asked = {"topic": topic, "queueId": str(queue_id)}
     return _offset(ask(broker_addr, GET_MAX_OFFSET, asked))
 
 
 def committed(broker_addr: str, group: str, topic: str, queue_id: int = 0) -> int | None:
-    """What a group has committed; None while the broker does not know."""
+    """Return the offset that a group has committed in a queue; None if the broker has none."""
     asked = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
     return _offset(ask(broker_addr, QUERY_CONSUMER_OFFSET, asked))
 
@@ -176,7 +175,7 @@ def _offset(answer: Answer) -> int | None:
 
 
 def has_topic(broker_addr: str, topic: str, context: ssl.SSLContext | None = None) -> bool:
-    """Whether a broker's table of topics names this one."""
+    """Return whether a broker has a topic."""
     answer = ask(broker_addr, GET_ALL_TOPIC_CONFIG, context=context)
     return f'"{topic}"'.encode() in answer.body
 
