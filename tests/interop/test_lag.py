@@ -16,7 +16,7 @@ TOPIC, GROUP, IDLE = "lag-orders", "lag-billing", "lag-idle"
 
 
 def progress(side: OnApache | OnOurs, group: str = GROUP) -> dict[tuple[str, int], tuple[int, int]]:
-    """What mqadmin prints of a group: the end and the committed offset by topic and queue."""
+    """Return the end and the committed offset of each queue of a group, as mqadmin prints them."""
     lines = side.java.mqadmin("consumerProgress", "-g", group).splitlines()
     rows = [line.split() for line in lines if "broker-a" in line]
     return {(row[0], int(row[2])): (int(row[3]), int(row[4])) for row in rows}

@@ -24,7 +24,7 @@ class Server(ABC):
 
     process: Process | None = attrs.field(default=None, init=False)
     context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
-    """What it is asked with whether it serves, where that needs TLS."""
+    """With what a test connects to ask whether it serves; None without TLS."""
 
     @abstractmethod
     def start(self) -> None:

@@ -15,7 +15,7 @@ _TEXT_OR_COMMENT: Final = re.compile(r"""(\"{3}|'{3}|"|')(?:\\.|.)*?\1|(#[^\n]*)
 
 @attrs.frozen
 class Source:
-    """What rules look at in one file."""
+    """The parts of one file that rules look at."""
 
     docstring: str | None
     imports: list[tuple[int, str]] = attrs.Factory(list)

@@ -60,7 +60,7 @@ class _Fall:
     brokers: set[int] | None = None
     """Those that know of it; None for all."""
     generation: Generation = (0, 0)
-    """What the offset has that was stored for an order, as far as that is looked at."""
+    """The generation of the offset that an order stored; (0, 0) on queues whose generations are not recorded."""
     used: set[int] = attrs.Factory(set)
 
     def allows(self, broker: int, queue_id: int, offset: int) -> bool:
