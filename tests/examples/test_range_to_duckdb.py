@@ -1,12 +1,13 @@
 """The example that copies a range of a topic into a DuckDB file: killed, continued, limited by time, from a slave."""
 
+import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.examples.programs import run, started
+from tests.examples.programs import EXAMPLES, run, started
 from tests.support.running_cluster import channel_pool, full_topic, load_queue, numbered
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -18,6 +19,29 @@ EXAMPLE = "range_to_duckdb.py"
 QUEUES, IN_EACH = 4, 25_000
 LIVES = 3
 """How often the program is killed."""
+KILLED = """
+import os, random, signal, sys, threading
+from pathlib import Path
+
+sys.path.insert(0, EXAMPLES)
+import range_to_duckdb as example
+import trio
+
+example.ROWS = 5_000  # Twenty tables: three lives of at most two leave some to read.
+store, turns = example.Range.store, iter(("first", "second"))
+
+def killed_meanwhile(self, batch):
+    if next(turns) == "second":
+        kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+        threading.Timer(random.uniform(0, 0.02), kill).start()
+        store(self, batch)
+        threading.Event().wait()
+    return store(self, batch)
+
+example.Range.store = killed_meanwhile
+trio.run(example.main, Path(sys.argv[1]), sys.argv[2], [])
+"""
+"""A program: the example, killed within 20 ms of the moment at which it begins to store its second table."""
 HOUR = timedelta(hours=1)
 
 
@@ -42,13 +66,15 @@ async def test_each_message_of_the_range_is_in_the_file_once_though_it_is_killed
         master = cluster.master.broker.address
         await full_topic(pool, master, "orders", QUEUES, IN_EACH)
         file = tmp_path / "killed.duckdb"
+        killed = tmp_path / "killed.py"
+        killed.write_text(KILLED.replace("EXAMPLES", repr(str(EXAMPLES))))
+        read = 0
         for life in range(1, LIVES + 1):
-            async with started(cluster, EXAMPLE, str(file), "orders") as program:
-                await program.has_said("messages\n")
-                program.process.kill()
+            async with started(cluster, str(killed), str(file), "orders") as program:
                 await program.ended()
-            assert "complete" not in program.said
-            assert 0 < sum(row[1] for row in counts(file)) < QUEUES * IN_EACH, life
+            assert program.returncode == -signal.SIGKILL, program.said
+            already, read = read, sum(row[1] for row in counts(file))
+            assert already < read < QUEUES * IN_EACH, life
         said = await run(cluster, EXAMPLE, str(file), "orders")
         assert f"{QUEUES * IN_EACH} messages\ncomplete, read from " in said
         whole = [(queue, IN_EACH, IN_EACH, IN_EACH) for queue in range(QUEUES)]
