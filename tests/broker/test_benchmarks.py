@@ -27,6 +27,7 @@ def test_store_benchmark_measures_appends_reads_and_recovery() -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 def test_benchmark_of_many_queues_measures_sends_starts_and_creations() -> None:
     lines = figures("many", "--topics", 110, "--connections", 10)
     measured = {str(line["name"]).split(".")[1] for line in lines}
@@ -36,6 +37,7 @@ def test_benchmark_of_many_queues_measures_sends_starts_and_creations() -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled")
 def test_benchmark_of_metrics_measures_sends_counting_and_a_page() -> None:
     lines = figures("metrics", "--topics", 20, "--rounds", 1, "--count", 4000)

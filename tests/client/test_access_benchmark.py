@@ -6,6 +6,7 @@ from tests.support.benchmarks import figures
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 def test_every_figure_is_compared_for_both_sizes_and_each_protection() -> None:
     lines = figures("access", "--count", 640, "--rounds", 1)
     works = ["send_64", "pipeline", "pull_32", "consume"]

@@ -8,6 +8,7 @@ from tests.support.benchmarks import figures
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 def test_prints_how_long_it_takes_when_a_broker_is_lost(tmp_path: Path) -> None:
     told = figures("failover", "--rounds", 1, "--size", 8, "--folder", tmp_path)
     lines = {line["name"]: line for line in told}

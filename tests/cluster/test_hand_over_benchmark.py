@@ -8,6 +8,7 @@ from tests.support.benchmarks import figures
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 def test_prints_how_long_clients_pause(tmp_path: Path) -> None:
     told = figures("hand_over", "--rounds", 1, "--folder", tmp_path)
     lines = {line["name"]: line for line in told}

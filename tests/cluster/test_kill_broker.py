@@ -18,7 +18,7 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-ROUNDS = 4
+ROUNDS = 2
 SENDERS = 16
 
 

@@ -23,7 +23,7 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-ROUNDS = 3
+ROUNDS = 2
 SENDERS = 8
 NUMBERS = itertools.count()
 

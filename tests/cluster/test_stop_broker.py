@@ -17,7 +17,7 @@ from rocketrio_protocol.remoting.tcp import dial_tcp
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-ROUNDS = 6
+ROUNDS = 3
 COMMITTERS = 8
 
 

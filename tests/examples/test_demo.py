@@ -73,7 +73,10 @@ async def test_demo_without_java_does_the_rest_and_names_what_to_install(tmp_pat
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [(signal.SIGINT, b"killed the master"), (signal.SIGTERM, b"stopped the slave")],
+    [
+        (signal.SIGINT, b"killed the master"),
+        pytest.param(signal.SIGTERM, b"stopped the slave", marks=pytest.mark.long),
+    ],
     ids=["Ctrl-C", "SIGTERM"],
 )
 async def test_interruption_stops_every_process_of_the_demo(

@@ -16,8 +16,8 @@ from rocketrio_broker.embedded import EmbeddedCluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-PAYMENTS = 3000
-LIVES = 4
+PAYMENTS = 1500
+LIVES = 2
 """How often the relay and the member are killed."""
 END_CONNECTIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity

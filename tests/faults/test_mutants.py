@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
     ("name", "story", "problem"),
     [
         ("half log", "return as master", "gone without a fault that explains it"),
-        ("follows once", "kills", "does not follow"),
+        pytest.param("follows once", "kills", "does not follow", marks=pytest.mark.long),
     ],
 )
 def test_broker_without_a_rule_is_found_where_no_answer_waits_for_a_slave(

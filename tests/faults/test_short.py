@@ -11,7 +11,11 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 @pytest.mark.parametrize(
     ("story", "mode"),
-    [("return as master", "money"), ("torn end", "sync-mem"), ("set back", "sync-mem")],
+    [
+        ("return as master", "money"),
+        pytest.param("torn end", "sync-mem", marks=pytest.mark.long),
+        pytest.param("set back", "sync-mem", marks=pytest.mark.long),
+    ],
 )
 def test_short_round_of_campaign_breaks_nothing(tmp_path: Path, story: str, mode: Mode) -> None:
     played = play(tmp_path, mode, story, 1, None)

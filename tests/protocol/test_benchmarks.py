@@ -21,6 +21,7 @@ def test_codec_benchmark_measures_every_header_in_every_encoding() -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 def test_remoting_benchmark_measures_both_sides() -> None:
     lines = figures("remoting", "0.05")
     assert {str(line["name"]).rpartition(".")[2] for line in lines} == {

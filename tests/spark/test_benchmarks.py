@@ -24,6 +24,7 @@ def test_columns_benchmark_measures_views_and_columns() -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 def test_spark_benchmark_measures_the_reader_with_small_and_large_answers() -> None:
     lines = figures("spark", "reader", "--small", time_limit=TIME_LIMIT)
     assert len(lines) == 2 * 2 * 3

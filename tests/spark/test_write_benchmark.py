@@ -6,6 +6,7 @@ from tests.support.benchmarks import figures
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.long
 def test_write_benchmark_measures_the_encoder_and_one_task() -> None:
     lines = figures("spark_write", "encoder", "task", "--small")
     found = {(line["name"], line["unit"]) for line in lines}
