@@ -22,7 +22,7 @@ from tests.cluster.histories.uses.events import (
     Worked,
 )
 from tests.cluster.histories.uses.names import LEDGER, NOTICES, PAYMENTS, REMINDERS, TASKS
-from tests.cluster.histories.uses.playing import Stored
+from tests.cluster.histories.uses.playing import Stored, is_read_by_all
 
 BODY = b"1"
 
@@ -183,6 +183,16 @@ def test_every_reader_gets_all_notices() -> None:
     # What was at a place before the end of the queue was lost is not missed.
     lost = attrs.evolve(read(0, 1)[0], body=b"lost")
     assert broken("broadcast", [lost, *read(0, 0, 1)], *both, readers=1) == set()
+
+
+def test_reader_is_not_done_while_another_message_has_a_place_that_it_read() -> None:
+    def noticed(who: int, body: bytes) -> Noticed:
+        return Noticed(at=9.0, who=f"consumer-{who}", queue_id=0, queue_offset=0, body=body)
+
+    lost, there = noticed(0, b"lost"), [noticed(0, BODY), noticed(1, BODY)]
+    notice = stored(NOTICES, 5.0)
+    assert not is_read_by_all([lost, noticed(1, BODY)], [notice], readers=2)
+    assert is_read_by_all([lost, *there], [notice], readers=2)
 
 
 def test_static_member_gets_its_own_queues_whenever_it_is_connected() -> None:

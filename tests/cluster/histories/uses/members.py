@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
-from tests.cluster.histories.events import Event, Note, now
+from tests.cluster.histories.events import Note, now
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.schedule import Use, Visit
 from tests.cluster.histories.uses.events import Noticed
@@ -74,27 +74,6 @@ async def read_notices(world: World, host: str, who: str, stay: Visit) -> None:
         except Error as error:
             world.history.add(Note(at=now(), who=who, text=f"cannot read: {error}"))
             await trio.sleep(OPEN_AGAIN_PAUSE)
-
-
-def has_everybody_read(world: World) -> bool:
-    """Whether every reader has come to the end of the notices."""
-    read = notices_read(world.history.events)
-    queues = world.master.broker.store.queues().get(NOTICES, {})
-    return all(
-        read.get((f"consumer-{number}", queue_id), 0) >= queue.max_offset
-        for number in range(len(world.schedule.consumers))
-        for queue_id, queue in queues.items()
-    )
-
-
-def notices_read(events: list[Event]) -> dict[tuple[str, int], int]:
-    """Reader and queue id to the offset after the last notice read."""
-    read: dict[tuple[str, int], int] = {}
-    for event in events:
-        if isinstance(event, Noticed):
-            place = event.who, event.queue_id
-            read[place] = max(read.get(place, 0), event.queue_offset + 1)
-    return read
 
 
 MEMBERS: Final[dict[Use, Member]] = {
