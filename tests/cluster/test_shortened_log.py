@@ -81,6 +81,14 @@ async def test_what_is_acknowledged_after_the_cut_is_delivered_to_running_member
         assert [queues[QUEUE].log_cuts for queues in seen if QUEUE in queues] == [1]
 
 
+async def test_member_with_an_old_route_goes_back_without_waiting_for_its_next_one() -> None:
+    """By its route the new master is a slave still, and a slave moves no reader."""
+    handled = Handled()
+    async with asynchronous_pair() as pair, members(pair.cluster, handled):
+        stored = await lose_the_end(pair, handled, FEW)
+        await handled.wait(stored, within=5.0)
+
+
 @either
 async def test_broadcasting_member_that_was_away_goes_back_by_its_file(
     new: int, tmp_path: Path

@@ -30,7 +30,7 @@ from rocketrio.consuming.consumer_options import ConsumerOptions, StartFrom
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.offsets import OffsetStore, PullCommit, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio.consuming.pull import SUSPEND_TIMEOUT, PullAPIWrapper
+from rocketrio.consuming.pull import ROUTE_MAX_AGE, SUSPEND_TIMEOUT, PullAPIWrapper
 from rocketrio.consuming.pull_pace import PullPace
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import Subscription
@@ -391,8 +391,10 @@ class QueueFetcher:
     async def _correct(self, result: PullResult, offset: int) -> float:
         process_queue, queue = self.process_queue, self.process_queue.queue
         if result.is_from_slave:
-            # The slave's log may be shorter than the master's, or begin later: wait for the master.
+            # The slave's log may be shorter than the master's, or begin later: wait for the master. That may be this
+            # one: slaves seldom answer so, and by an old route a new master is a slave.
             self.wrapper.prefer_master(queue)
+            await self.wrapper.client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
             return NO_PROGRESS_PAUSE
         pause = self._pace.moved(offset, result.next_begin_offset)
         # The messages in between were deleted; those held here are valid.
