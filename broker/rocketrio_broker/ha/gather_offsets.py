@@ -185,12 +185,12 @@ class _Gathering:
         self.result.slaves_missing.add(addr)
         # Offsets first: a slow link may leave time for one answer, and tables change less often.
         offsets = await self._insist(addr, self._offsets)
-        if offsets is not None:
-            self._take(addr, offsets)
+        if offsets is None:
+            return  # Another question would hide that its offsets are missing, and wait once more.
+        self._take(addr, offsets)
         if self._tables is not None:
             await self._insist(addr, partial(self._tables.take_over, self._peers.call))
-        if offsets is not None:
-            self.result.slaves_missing.discard(addr)
+        self.result.slaves_missing.discard(addr)
 
     def _take(self, addr: str, offsets: VersionedConsumerOffsets) -> None:
         self.result.slaves_asked.append(addr)

@@ -69,6 +69,18 @@ def manager() -> ConsumerOffsetManager:
     return kept
 
 
+def tables() -> SlaveTables:
+    config, clock, disk = live_config(), SettableClock(), MemoryDisk()
+    return SlaveTables(
+        TopicConfigManager(
+            config=config, file=config_file("topics.json", disk), wall_clock=clock
+        ),
+        SubscriptionGroupManager(
+            config=config, file=config_file("subscriptionGroup.json", disk), wall_clock=clock
+        ),
+    )
+
+
 async def gather(peers: FakePeers, kept: ConsumerOffsetManager, *servers: str) -> GatheredOffsets:
     return await gather_slave_offsets(
         peers=Peers(peers.call, peers.call, servers or (NAME_SERVER,), "broker-a", OWN),
@@ -129,6 +141,23 @@ async def test_slave_that_was_silent_for_long_is_asked_once(
     assert result.unreachable.keys() == {NAME_SERVER, OTHER_SLAVE}
     assert caplog.text.count("could not be asked") == 2
     assert trio.current_time() == 0.0
+
+
+async def test_slave_that_was_silent_for_long_is_asked_for_its_offsets_alone(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an answer: a later one for its tables would hide that its offsets are missing."""
+    peers = FakePeers({}, up_at={SLAVE: SILENT})
+    result = await gather_slave_offsets(
+        peers=Peers(peers.call, peers.call, (), "broker-a", OWN, remembered=lambda: [SLAVE]),
+        consumer_offsets=manager(),
+        tables=tables(),
+        silent=(SLAVE,),
+    )
+    assert [code for _, _, code in peers.asked] == [RequestCode.GET_ALL_CONSUMER_OFFSET]
+    assert result.slaves_missing == {SLAVE}
+    assert caplog.text.count("could not be asked") == 1
+    assert trio.current_time() == 3.0
 
 
 async def test_gathering_without_slaves_takes_no_time(autojump_clock: MockClock) -> None:
@@ -267,18 +296,6 @@ async def test_topics_and_groups_that_only_a_slave_knows_are_taken_over(
     autojump_clock: MockClock,
 ) -> None:
     """As when master and slave change places before the next copy."""
-
-    def tables() -> SlaveTables:
-        config, clock, disk = live_config(), SettableClock(), MemoryDisk()
-        return SlaveTables(
-            TopicConfigManager(
-                config=config, file=config_file("topics.json", disk), wall_clock=clock
-            ),
-            SubscriptionGroupManager(
-                config=config, file=config_file("subscriptionGroup.json", disk), wall_clock=clock
-            ),
-        )
-
     ours, theirs = tables(), tables()
     theirs.topics.update(TopicConfig("late"))
     theirs.groups.update(SubscriptionGroupConfig("late", retry_max_times=3))
