@@ -280,6 +280,27 @@ def test_master_that_asks_no_slave_for_offsets_is_seen(monkeypatch: pytest.Monke
     assert broken_promises(outage) == {"slaves were not asked"}
 
 
+def test_slave_that_answers_once_the_master_claims_is_too_late_with_its_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stands still while it is asked for them; what it answers then is only that it does not lead."""
+    outage = schedule_of(
+        POWER_CUT,
+        Fault(13.0, 5.0, "delay", "master", "slave-1", amount=0.1),
+        Fault(15.1, 5.6, "pause", "slave-1"),
+    )
+    ended = run_story(outage)
+    assert check(ended) == []
+    (began,) = events_of(ended, ReignBegan)
+    assert (began.at, began.asked) == (15.1 + 5.6, ((1, "failed"),))
+
+    async def asks_nobody(**_: object) -> None:
+        pass
+
+    monkeypatch.setattr(broker, "gather_slave_offsets", asks_nobody)
+    assert broken_promises(outage) == {"slaves were not asked"}
+
+
 def test_master_that_lost_its_tail_gets_it_back() -> None:
     ended = run_story(schedule_of(POWER_CUT, mode="async"))
     assert check(ended) == []

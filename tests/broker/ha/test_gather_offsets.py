@@ -72,9 +72,7 @@ def manager() -> ConsumerOffsetManager:
 def tables() -> SlaveTables:
     config, clock, disk = live_config(), SettableClock(), MemoryDisk()
     return SlaveTables(
-        TopicConfigManager(
-            config=config, file=config_file("topics.json", disk), wall_clock=clock
-        ),
+        TopicConfigManager(config=config, file=config_file("topics.json", disk), wall_clock=clock),
         SubscriptionGroupManager(
             config=config, file=config_file("subscriptionGroup.json", disk), wall_clock=clock
         ),

@@ -1,7 +1,8 @@
 """Which host got answers from which other one, and when: what the network saw of those that ask.
 
-Of the requests to brokers those count that ask who one is and how much of the log it has: what a new master asks before
-it takes writes. What it makes of an answer is its own affair; that it came, or did not, is known here.
+Of the requests to brokers those count that ask who one is and what it has of the log, tables and offsets: what a new
+master asks before it takes writes. What it makes of an answer is its own affair; that it came, or did not, is known
+here.
 
 Invariant: looking changes nothing: no call is made that was not made before, and none waits.
 """
@@ -26,6 +27,9 @@ _QUESTIONS: Final = (
     RequestCode.GET_BROKER_CONFIG,
     RequestCode.GET_BROKER_RUNTIME_INFO,
     RequestCode.GET_IDENTITY,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
 )
 
 RETURN_WAIT: Final = 10.0

@@ -302,9 +302,10 @@ class ReignBegan(Event):
     holders: tuple[tuple[int, int], ...] = attrs.field()
     """All brokers, and up to where each had before that what the last master had; the others perhaps since."""
     asked: tuple[tuple[int, Outcome], ...] = ()
-    """The other brokers, and how the last question of this one to each went since it was started or told."""
+    """The other brokers, and how the last question of this one to each went, until it claimed to lead, since it was
+    started or told."""
     named: tuple[int, ...] = attrs.field()
-    """The other brokers that the name server named to this one since then."""
+    """The other brokers that the name server named to this one in that time."""
     topics: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """All brokers, and the topics created meanwhile that each had before, on its disk if it was down."""
     has_topics: tuple[str, ...] = ()

@@ -154,6 +154,14 @@ class Before:
 
 
 @attrs.frozen
+class Asked:
+    """Which of the other brokers one could ask that is about to lead, as `ReignBegan` has it."""
+
+    outcomes: tuple[tuple[int, Outcome], ...]
+    named: tuple[int, ...]
+
+
+@attrs.frozen
 class Copy:
     """A copy of a broker's directory."""
 
@@ -192,6 +200,7 @@ class World:
     _told: dict[int, Before] = attrs.Factory(
         dict
     )  # what there was when a broker was last started, or told or free to lead
+    _asked: dict[int, Asked] = attrs.Factory(dict)  # whom a broker had asked when it last claimed
     _not_serving: tuple[int, bytes] | None = (
         None  # the place of a reign's beginning, and the log of the last one
     )
@@ -543,6 +552,9 @@ class World:
         member = self.cluster.members[number]
         if event in (StandingEvent.LOOKS, StandingEvent.IS_GIVEN_THE_NAME):
             self._told[number] = self.before()
+        elif event is StandingEvent.CLAIMS:
+            # What it asks later is who else leads. A broker that answers that alone could give it nothing more.
+            self._asked[number] = self._asked_by(member)
         if not member.is_running or number in self._starting:
             return  # It begins to reign when it has started, if it leads then.
         if standing.leads and not did_lead:
@@ -578,12 +590,7 @@ class World:
         is_serving = member.broker.store.writable
         if not is_serving:
             self._not_serving = len(self.history.events), self._reign_log
-        contacts, since = self.cluster.contacts, before.at
-        hosts = {
-            other: (member.host, one.host, NAME_SERVER_HOST)
-            for other, one in enumerate(self.cluster.members)
-            if one is not member
-        }
+        asked = self._asked[number]
         self.history.add(
             ReignBegan(
                 at=now(),
@@ -594,15 +601,11 @@ class World:
                 generation=self.generation(member),
                 queue_ends=self.queue_ends(member),
                 holders=tuple((one, self._held(one, before)) for one in before.logs),
-                asked=tuple((other, self._outcome(member, other, since=since)) for other in hosts),
-                named=tuple(
-                    other
-                    for other, three in hosts.items()
-                    if contacts.is_named(*three, since=since)
-                ),
+                asked=asked.outcomes,
+                named=asked.named,
                 topics=tuple((one, tuple(sorted(names))) for one, names in before.topics.items()),
                 has_topics=tuple(sorted(self._topics_of(number))),
-                since=round(since, 6),
+                since=round(before.at, 6),
                 is_serving=is_serving,
             )
         )
@@ -616,6 +619,23 @@ class World:
             assert isinstance(began, ReignBegan)
             kept = _common_size(log, whole_log(self.master.broker.store)[1])
             self.history.events[place] = attrs.evolve(began, kept=max(kept, began.kept))
+
+    def _asked_by(self, member: Member) -> Asked:
+        """How far the other brokers could be asked by one that has asked them all for what it lacks."""
+        contacts, since = self.cluster.contacts, self._told[self.number(member.host)].at
+        others = [
+            (number, other.host)
+            for number, other in enumerate(self.cluster.members)
+            if other is not member
+        ]
+        return Asked(
+            outcomes=tuple((one, self._outcome(member, one, since=since)) for one, _ in others),
+            named=tuple(
+                number
+                for number, host in others
+                if contacts.is_named(member.host, host, NAME_SERVER_HOST, since=since)
+            ),
+        )
 
     def _outcome(self, member: Member, number: int, *, since: float) -> Outcome:
         """How the last question of a new master to another broker went."""
