@@ -12,9 +12,10 @@ from tests.cluster.members import (
     role_of,
     second_name_server,
 )
-from tests.support.pair import pair_of
+from tests.support.caller import caller_of
+from tests.support.pair import Pair, pair_of
 
-from rocketrio_broker.embedded import NAME_SERVER_HOST
+from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.survey import ASK_LIMIT
 from rocketrio_broker.namesrv.probes import PROBE_LIMIT
 from rocketrio_broker.registration import CHECK_INTERVAL
@@ -47,6 +48,21 @@ async def test_slave_of_a_silent_master_takes_over_within_seconds(role: str) -> 
         await pair.level(first, second)
         ids = {role_of(member)[1]: member.broker.address for member in (first, second)}
         assert await pair.listed() == ids
+
+
+async def test_master_that_falls_silent_as_a_slave_has_joined_gives_way_to_it() -> None:
+    """No name server lists that one as a slave when the master goes on."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        pair = Pair(cluster, caller)
+        first, second = pair.members
+        await pair.send("one")
+        await pair.level()
+        cluster.silence(first)
+        await pair.promote(second)
+        await trio.sleep(5)
+        pair.network.heal()
+        await trio.sleep(CHECK_INTERVAL + 4)
+        assert role_of(first)[0] == "slave"
 
 
 async def test_synchronous_master_acknowledges_nothing_after_it_was_replaced() -> None:

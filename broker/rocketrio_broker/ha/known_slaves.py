@@ -116,14 +116,29 @@ class KnownSlaves:
         return [*self._met]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Ask the name servers after each change, and periodically."""
+        """Ask the name servers after each change, and periodically; at once if a slave has come that is not known."""
         task_status.started()
+        seen = self._seen()
         while True:
-            seen = [(change, change.value) for change in self._changes]
-            with trio.move_on_after(REFRESH_PERIOD):
+            with trio.move_on_after(REFRESH_PERIOD) as waiting:
                 await wait_any_past(*seen)
+            if not waiting.cancelled_caught:
+                if self._has_unknown():
+                    # It may be promoted within the settling time, while this broker stands still. Then no name server
+                    # lists it as a slave any more, and what it shows of its epochs would be a stranger's.
+                    await self._refresh()
                 await trio.sleep(SETTLE_TIME)
+            # Before they are asked: a slave that comes while they answer is asked for too.
+            seen = self._seen()
             await self._refresh()
+
+    def _seen(self) -> list[tuple[Watermark, int]]:
+        return [(change, change.value) for change in self._changes]
+
+    def _has_unknown(self) -> bool:
+        """Return whether a slave is connected from a host of which none was known."""
+        known = {split_addr(addr)[0] for addr in self._met}
+        return any(split_addr(connection.addr)[0] not in known for connection in self._connections)
 
     async def _refresh(self) -> None:
         peers = self._peers

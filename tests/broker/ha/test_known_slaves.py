@@ -48,12 +48,14 @@ class Story:
     went: Watermark = attrs.Factory(Watermark)
     master: str | None = None
     """Whom the broker follows."""
+    answers_after: float = 0.0
+    """Seconds until an answer of a name server comes."""
 
     async def call(
         self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = 3.0
     ) -> RemotingCommand:
-        await trio.lowlevel.checkpoint()
         addrs = self.listed[addr]
+        await trio.sleep(self.answers_after)
         if addrs is None:
             raise NotReachableError("no answer", broker_addr=addr)
         table = {"broker-a": BrokerData("DefaultCluster", "broker-a", addrs)}
@@ -97,6 +99,33 @@ async def test_slave_is_remembered_a_moment_after_it_came_and_over_a_power_cut(
         assert list(known.addrs()) == [FIRST]
     story.disk = story.disk.after_cut(seed=1, kept=0.0)
     assert list(story.known().addrs()) == [FIRST]
+
+
+async def test_slave_that_comes_is_known_at_once_or_a_moment_later(
+    autojump_clock: MockClock,
+) -> None:
+    """The first may be promoted within the moment; the second is listed only then."""
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
+    async with story.remembering() as known:
+        story.connect(FIRST)
+        await trio.sleep(SETTLE_TIME / 2)
+        story.listed[SERVERS[0]] = {0: FIRST, 1: SECOND}
+        assert known.met() == [FIRST]
+        story.connect(SECOND)
+        await trio.sleep(SETTLE_TIME)
+        assert known.met() == [FIRST, SECOND]
+
+
+async def test_slave_that_comes_while_name_servers_answer_is_asked_for_too(
+    autojump_clock: MockClock,
+) -> None:
+    story = Story({SERVERS[0]: {0: MASTER}}, answers_after=0.1)
+    async with story.remembering() as known:
+        await trio.sleep(REFRESH_PERIOD + 0.05)
+        story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
+        story.connect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert known.met() == [FIRST]
 
 
 async def test_slave_that_went_and_is_listed_no_more_is_forgotten(
