@@ -4,15 +4,15 @@
                              "ids": ["1 10.0.0.11:10911", "2 10.0.0.12:10911"]}
 
 `slaves` is the list of the name servers when it was last requested. `followed` is the last master of this broker, if it
-had one; it is removed when this broker has no master and name servers list slaves. `ids` has the last id of each slave
-that was ever listed, so that no other broker is given it meanwhile (slave_ids.py); the newest comes last.
+had one; it is removed when this broker has no master and name servers list slaves beside it. `ids` has the last id of
+each slave that was ever listed, so that no other broker is given it meanwhile (slave_ids.py); the newest comes last.
 
 A name server that has restarted lists no broker until brokers register again. A master that lost the end of its log in
 the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile. A promoted
 slave that loses the end of its log before another broker follows it asks the master that it followed.
 
-Invariant: while slaves are connected, no slave is forgotten because name servers list fewer; nor ever because one does
-not list this broker.
+Invariant: while slaves are connected, no slave is forgotten because name servers list fewer; nor ever, and no master
+that was followed, because one does not list this broker.
 Invariant: an id in `ids` has one address: the one that was listed with it last.
 Answers to: nothing of Java's.
 """
@@ -144,11 +144,11 @@ class KnownSlaves:
         peers = self._peers
         answers = await peers.listed_by_all()
         listed = {addr for answer in answers for addr in peers.slaves_among(answer)}
-        followed = self._master() or (None if listed else self.followed)
         # A name server that does not list this broker has restarted: the others have not registered there either.
         is_whole = len(answers) == len(peers.name_servers) and all(
             peers.own_addr in answer.values() for answer in answers
         )
+        followed = self._master() or (None if is_whole and listed else self.followed)
         if not is_whole or len(listed) < len(self._connections):
             # A slave that left for a moment may be back, while no name server can be asked.
             hosts = {split_addr(connection.addr)[0] for connection in self._connections}

@@ -214,6 +214,10 @@ async def test_followed_master_is_remembered_until_name_servers_list_slaves_of_t
     async with story.remembering() as known:
         await trio.sleep(2 * REFRESH_PERIOD)
         assert known.followed == SECOND
+        # A name server that does not list this broker has restarted: the slave may follow another one.
+        story.listed[SERVERS[0]] = {1: FIRST}
+        await trio.sleep(2 * REFRESH_PERIOD)
+        assert known.followed == SECOND
         story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
         await trio.sleep(2 * REFRESH_PERIOD)
         assert known.followed is None
