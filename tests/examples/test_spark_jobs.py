@@ -104,6 +104,7 @@ async def test_dead_letters_are_distinguished_by_sql(cluster: EmbeddedCluster) -
     ]
 
 
+@pytest.mark.long
 async def test_hourly_delays_are_those_of_pandas_over_two_runs(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

@@ -206,21 +206,26 @@ def test_batch_divides_ranges_into_partitions(
         assert max(sizes) <= int(given["maxRecordsPerPartition"])
 
 
+FURTHER_WRONG_OPTIONS = [
+    ({"secretKey": "hush"}, "secretKey needs accessKey too"),
+    ({"tls.keyFile": "f"}, "given without tls.certFile"),
+    ({"startingTimestamp": "1700000000009", "endingTimestamp": "1700000000008"}, "later than endingTimestamp"),
+    ({"onCorruptMessage": "drop"}, "one of: fail, skip, null"),
+    ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries='-1'"),
+    ({"sendTimeoutMs": "5"}, "is an option of a write"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"subExpression": "number >", "subExpressionType": "SQL92"}, "subExpression='number >' is refused"),
-        ({"secretKey": "hush"}, "secretKey needs accessKey too"),
-        ({"tls.keyFile": "f"}, "given without tls.certFile"),
         ({"startingOffsets": "group"}, "needs consumerGroup"),
-        ({"startingTimestamp": "1700000000009", "endingTimestamp": "1700000000008"}, "later than endingTimestamp"),
         ({"startingOffsetsByTimestamp": '{"orders":{"broker-a":{"0":1790000000000}}}'}, "lacks orders@broker-a:1"),
         ({"schemaMode": "kafka", "columns": "headers"}, "not includeHeaders=true"),
-        ({"onCorruptMessage": "drop"}, "one of: fail, skip, null"),
-        ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries='-1'"),
         ({"maxOffsetsPerTrigger": "5"}, "is an option of a streaming read"),
-        ({"sendTimeoutMs": "5"}, "is an option of a write"),
         ({"assign": "{}"}, "give one of subscribe"),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in FURTHER_WRONG_OPTIONS),
     ],
 )  # fmt: skip
 def test_wrong_options_fail_on_the_driver(

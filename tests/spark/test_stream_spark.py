@@ -119,8 +119,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_replayed_as_it_was(
 # ------------------------------------------------------------------------------------------------ losses
 
 
-@pytest.mark.parametrize("count", [8, 80])
-@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize(("fails", "count"), [(True, 8), (False, 80)])
 def test_topic_created_again_is_a_loss(topic: Topic, start: Start, fails: bool, count: int) -> None:
     topic.write({0: 50}, queues=1)
     given = {"startingOffsets": "earliest", "failOnDataLoss": str(fails).lower()}
@@ -204,9 +203,17 @@ def test_an_outage_longer_than_allowed_ends_the_query(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"endingOffsets": "latest"}, "endingoffsets is an option of a batch read"),
+        pytest.param(
+            {"endingOffsets": "latest"},
+            "endingoffsets is an option of a batch read",
+            marks=pytest.mark.long,
+        ),
         ({"maxOffsetsPerTriger": "5"}, "did you mean maxOffsetsPerTrigger"),
-        ({"maxOffsetsPerTrigger": "-5"}, "maxOffsetsPerTrigger='-5' is not a whole number"),
+        pytest.param(
+            {"maxOffsetsPerTrigger": "-5"},
+            "maxOffsetsPerTrigger='-5' is not a whole number",
+            marks=pytest.mark.long,
+        ),
         ({"subscribe": "nothing"}, "ROCKETMQ_TOPIC_NOT_FOUND"),
         ({"nameServer": "127.0.0.1:1"}, "ROCKETMQ_BROKER_UNREACHABLE"),
     ],

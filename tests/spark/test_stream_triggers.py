@@ -68,7 +68,9 @@ def test_once_reads_everything_at_once_from_a_stable_start(topic: Topic, start: 
 # ----------------------------------------------------------------------------- PySpark 4.0 and 4.1
 
 
-@pytest.mark.parametrize("trigger", [NOW, {"once": True}], ids=str)
+@pytest.mark.parametrize(
+    "trigger", [NOW, pytest.param({"once": True}, marks=pytest.mark.long)], ids=str
+)
 def test_one_batch_reads_everything_and_the_next_run_continues_exactly(
     topic: Topic, start: Start, trigger: dict[str, bool]
 ) -> None:

@@ -196,20 +196,25 @@ def test_sql_statement_writes_rows(spark: SparkSession, cluster: Running) -> Non
     assert load_frame(spark, cluster, "sql").count() == 7
 
 
+FURTHER_ERRORS = [
+    (["'x' AS body", "id AS price"], {}, r"\[ROCKETMQ_SCHEMA\] column 'price' is not a field of a message"),
+    (["'x' AS body"], {"startingOffsets": "latest"}, "is an option of a read"),
+    (["'x' AS body"], {"secretKey": "s"}, "secretKey needs accessKey too"),
+    (["repeat('x', 2000) AS body"], {"maxMessageBytes": "1999"}, "its body has 2000 bytes; maxMessageBytes=1999"),
+    (["'x' AS body", "cast(19 AS int) AS delay_level"], {}, "its delay_level is 19, none of 0 to 18"),
+    (["'x' AS body", "cast(9 AS int) AS partition"], {}, "names partition 9 of topic wrong, which has"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("expressions", "given", "said"),
     [
         (["id AS body"], {}, r"\[ROCKETMQ_SCHEMA\] column body must be binary or string, not bigint"),
-        (["'x' AS body", "id AS price"], {}, r"\[ROCKETMQ_SCHEMA\] column 'price' is not a field of a message"),
         (["'x' AS body"], {"maxInFligth": "3"}, "unknown option 'maxinfligth'; did you mean maxInFlight"),
-        (["'x' AS body"], {"startingOffsets": "latest"}, "is an option of a read"),
-        (["'x' AS body"], {"secretKey": "s"}, "secretKey needs accessKey too"),
         (["if(id = 3, null, 'x') AS body"], {}, r"\[ROCKETMQ_ROW\] row \d+ of task \d+ .*its body is null"),
-        (["repeat('x', 2000) AS body"], {"maxMessageBytes": "1999"}, "its body has 2000 bytes; maxMessageBytes=1999"),
-        (["'x' AS body", "cast(19 AS int) AS delay_level"], {}, "its delay_level is 19, none of 0 to 18"),
-        (["'x' AS body", "cast(9 AS int) AS partition"], {}, "names partition 9 of topic wrong, which has"),
         (["'x' AS body"], {"nameServer": "127.0.0.1:1", "sendRetries": "0"}, r"\[ROCKETMQ_BROKER_UNREACHABLE\]"),
         (["'x' AS body"], {"topic": "nowhere", "autoCreateTopic": "false"}, r"\[ROCKETMQ_TOPIC_NOT_FOUND\].*nowhere"),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in FURTHER_ERRORS),
     ],
 )  # fmt: skip
 def test_errors_reach_the_user_with_their_code(
