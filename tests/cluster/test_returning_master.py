@@ -221,6 +221,35 @@ async def test_slave_that_goes_away_in_the_middle_does_not_hold_the_master_for_e
         await pair.send("on")
 
 
+async def test_slave_whose_log_can_be_read_again_is_followed_within_the_limit() -> None:
+    async with unflushed_pair() as pair:
+        master, slave = pair.members
+        sent = await pair.settle()
+        await cut_power(master)
+        pair.network.refuse(slave.broker.ha_address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(master.start)
+            await trio.sleep(8)
+            pair.network.heal()
+        assert await pair.read(master) == sent
+
+
+async def test_slave_that_answers_again_while_another_is_silent_is_asked_before_the_master_serves() -> (
+    None
+):
+    async with unflushed_pair(2) as pair:
+        master, unreadable, other = pair.members
+        sent = await pair.settle()
+        await cut_power(master)
+        pair.network.refuse(unreadable.broker.ha_address)
+        pair.part(master, other.host)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(master.start)
+            await trio.sleep(6)
+            pair.network.reconnect(other.host, master.host)
+        assert await pair.read(master) == sent
+
+
 async def test_lone_master_starts_at_once() -> None:
     async with unflushed_pair(0) as pair:
         await pair.send_many(5)

@@ -87,8 +87,14 @@ class MissingTail:
         self._peers = surveyor.peers
         self._dial = dial
         self._wall_clock = wall_clock
-        # No put waits for these reports.
-        self._config = attrs.evolve(config, acknowledge="memory")
+        self._config = attrs.evolve(
+            config,
+            # No put waits for these reports.
+            acknowledge="memory",
+            # As often as a slave that does not answer is asked: one that comes back before the time is up is noticed.
+            reconnect_pause=ASK_AGAIN_PAUSE,
+            longest_reconnect_pause=ASK_AGAIN_PAUSE,
+        )
         self._rule = rule
         self._torn_end = TornEnd(store, dial=dial, wall_clock=wall_clock)
 
@@ -112,6 +118,7 @@ class MissingTail:
         began = trio.current_time()
         is_waiting_reported = is_logged = False
         compared: set[str] = set()
+        silent: dict[str, Error] = {}
         is_gone = followed in silent_brokers(found)
         must_ask = not is_fresh(found, trio.current_time())
         while True:
@@ -122,16 +129,20 @@ class MissingTail:
                 found = await self._surveyor.survey(also, slaves_only=True)
                 result.survey = result.survey.joined(found)
             must_ask = True
-            slaves, result.unreachable = tail_sources(found), unasked(found)
+            slaves, result.unreachable = tail_sources(found), unasked(found) | silent
             if not compared.issuperset(slave.addr for slave in slaves):
                 compared = {slave.addr for slave in slaves}
                 await self._compare(slaves)
             end = self._store.max_physical_offset
-            longer = [
-                slave for slave in slaves if slave.end > end and slave.addr not in result.refused
-            ]
-            if longer and await self._follow(max(longer, key=lambda slave: slave.end), result):
+            without = result.refused.keys() | silent.keys()
+            longer = [slave for slave in slaves if slave.end > end and slave.addr not in without]
+            if longer:
+                source = max(longer, key=lambda slave: slave.end)
+                silence = await self._follow(source, result)
+                silent = {**silent, source.addr: silence} if silence else {}
+                # Either takes time, and the answers are old then: who did not answer may answer now.
                 continue
+            silent = {}  # The next round tries them again.
             rule = self._rule()
             has_waited = trio.current_time() - began >= rule.wait
             if not result.unreachable:
@@ -185,8 +196,8 @@ class MissingTail:
 
     # --- following ---------------------------------------------------------------------------
 
-    async def _follow(self, slave: PeerLog, result: FetchedTail) -> bool:
-        """Follow a slave until this log is as long as that slave's was; return False if it no longer answers."""
+    async def _follow(self, slave: PeerLog, result: FetchedTail) -> Error | None:
+        """Follow a slave until this log is as long as that slave's was; return why if nothing comes any more."""
         store = self._store
         begin = store.max_physical_offset
         logger.warning(
@@ -232,14 +243,13 @@ class MissingTail:
             )  # fmt: skip
         for error in problem:
             if isinstance(error, SilentPeerError | NoRoomError):
-                result.unreachable[slave.addr] = error
-                return False
+                return error
             result.refused[slave.addr] = error
             logger.error(
                 "a slave is longer than this log and was not followed slave=%s reason=%s",
                 slave.addr, error,
             )  # fmt: skip
-        return True
+        return None
 
     async def _watch(self, client: HAClient, problem: list[Error], scope: trio.CancelScope) -> None:
         """Stop following when the histories differ, or when nothing was received for `ReturnRule.wait` seconds."""
