@@ -13,6 +13,9 @@ from tests.support.replication import log_bytes
 from rocketrio_broker.embedded import NAME_SERVER_HOST
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.exchange import ask_welcome
+from rocketrio_broker.ha.known_slaves import REFRESH_PERIOD
+from rocketrio_broker.ha.open_epoch import EpochOpener
+from rocketrio_broker.ha.survey import Survey
 from rocketrio_protocol.ha.exchange import Greeting
 
 
@@ -95,6 +98,31 @@ async def test_promoted_slave_gets_what_the_other_slave_has_more() -> None:
         sent += await pair.send_many(20, at=short, first=150)
         await pair.level(short, long)
         assert await pair.read(long) == sent
+
+
+async def test_slave_that_comes_back_during_the_take_over_is_asked_for_what_it_has_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with unflushed_pair(2) as pair:
+        master, short, long = pair.members
+        pair.part(short, master.host)
+        sent = await pair.send_many(50)
+        await pair.level(master, long)
+        await master.kill()
+        await long.stop()
+        await trio.sleep(2 * REFRESH_PERIOD)
+        assert short.broker.state.known_slaves.addrs() == []
+        ask = EpochOpener.ask
+
+        async def comes_back(opener: EpochOpener, found: Survey | None = None) -> None:
+            await ask(opener, found)
+            if not long.is_running:
+                await long.start()
+
+        monkeypatch.setattr(EpochOpener, "ask", comes_back)
+        await pair.promote(short)
+        assert await pair.read(short) == sent
+        await pair.level(short, long)
 
 
 async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule() -> None:

@@ -157,6 +157,11 @@ def tail_sources(found: Survey) -> list[PeerLog]:
     ]
 
 
+def with_longer_logs(found: Survey, own_end: int) -> frozenset[str]:
+    """Return the brokers whose logs go further than one that ends at `own_end`."""
+    return frozenset(log.addr for log in tail_sources(found) if log.end > own_end)
+
+
 def is_fresh(found: Survey, now: float) -> bool:
     """Return whether what was answered about the ends of these logs may still be used."""
     ends = {log.addr for log in tail_sources(found)}

@@ -64,6 +64,8 @@ class FetchedTail:
     """The slaves whose log is longer and has another history, and why it was refused."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
     """The name servers and slaves that could not be asked at the end, and why."""
+    compared: frozenset[str] = frozenset()
+    """The brokers with whose logs this one was compared at the end: of these it has all that it can get."""
     survey: Survey = attrs.field(factory=Survey)
     """What the peers answered since; nothing if they were not asked again."""
 
@@ -105,33 +107,32 @@ class MissingTail:
         self,
         report_waiting: Callable[[str], None],
         found: Survey,
-        followed: str | None = None,
     ) -> FetchedTail:
         """Fetch everything that a slave has beyond this log. Never fails.
 
         A slave that has just connected is asked too, and not waited for.
         `report_waiting` is called with the reason why no write is taken, once that takes longer than it should. `found`
-        is what the peers have just answered. `followed` is the previous master: it is asked like a slave, but not
-        waited for; if it was silent then, only while others are waited for. A cancel leaves what was fetched so far.
+        is what the peers have just answered. Those in its `also`, such as the previous master, are asked like slaves,
+        but not waited for; those that were silent then, only while others are waited for. A cancel leaves what was
+        fetched so far.
         """
         result = FetchedTail()
         began = trio.current_time()
         is_waiting_reported = is_logged = False
-        compared: set[str] = set()
+        asked_too, were_silent = found.also, silent_brokers(found)
         silent: dict[str, Error] = {}
-        is_gone = followed in silent_brokers(found)
         must_ask = not is_fresh(found, trio.current_time())
         while True:
             if must_ask:
-                also = {*self._peers.connecting()}
-                if followed is not None and (is_logged or not is_gone):
-                    also.add(followed)
-                found = await self._surveyor.survey(also, slaves_only=True)
+                also = asked_too if is_logged else asked_too - were_silent
+                found = await self._surveyor.survey(
+                    also.union(self._peers.connecting()), slaves_only=True
+                )
                 result.survey = result.survey.joined(found)
             must_ask = True
             slaves, result.unreachable = tail_sources(found), unasked(found) | silent
-            if not compared.issuperset(slave.addr for slave in slaves):
-                compared = {slave.addr for slave in slaves}
+            before, result.compared = result.compared, frozenset(slave.addr for slave in slaves)
+            if not result.compared <= before:
                 await self._compare(slaves)
             end = self._store.max_physical_offset
             without = result.refused.keys() | silent.keys()

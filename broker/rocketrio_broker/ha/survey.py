@@ -13,7 +13,8 @@
     where a log ends                               is asked again before it is used, if it is older than `FRESH_FOR`,
                                                    and after anything was fetched
     whether another master leads or claims         holds for one decision, and is asked again once others can see that
-                                                   this broker claims: of two that claim at once, one finds the other
+                                                   this broker claims: of two that claim at once, one finds the other;
+                                                   the same answers show logs that came back since
 
 A request that makes the other broker promise or do something is no part of a survey, and is sent when it counts: the
 greeting that announces an epoch (`open_epoch.py`), the steps of a hand-over. Nor are the tables (`gather_offsets.py`).

@@ -2,7 +2,7 @@
 
     master  end of following: all complete records into the queues, an incomplete one is cut off
             | no other master of this name continues | messages that slaves have and this log lacks are fetched
-            | tables and offsets of its slaves taken over | it claims to lead, and checks for another master again
+            | tables and offsets of its slaves taken over | it claims to lead, and checks for masters and logs again
             | registered | an epoch of its own | writes | delayed messages and transactions
     slave   writes refused, waiting sends answered | follows its master's log and tables | registered
 
@@ -41,6 +41,7 @@ from rocketrio_broker.ha.judgement import (
     silent_brokers,
     slaves_of,
     why_nobody_leads,
+    with_longer_logs,
 )
 from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
@@ -75,7 +76,7 @@ RIVAL_CHECK_INTERVAL: Final = 1.0
 """Seconds until a master that lets another one go first checks again whether that takes writes now."""
 
 SECOND_SEARCH_LIMIT: Final = 1.0
-"""Seconds for the second search for other masters: live brokers have answered by then."""
+"""Seconds for the second search for other masters and longer logs: live brokers have answered by then."""
 
 EPOCHS_LIMIT: Final = 5.0
 """Seconds for all brokers that are asked for their epochs together."""
@@ -132,7 +133,7 @@ class RoleService:
         *,
         follow: Callable[[], SlaveReplication],
         surveyor: Surveyor,
-        fetch: Callable[[Callable[[str], None], Survey, str | None], Awaitable[FetchedTail]],
+        fetch: Callable[[Callable[[str], None], Survey], Awaitable[FetchedTail]],
         opener: EpochOpener,
         gather: Callable[[Survey | None, Collection[str], float, set[str]], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
@@ -142,10 +143,10 @@ class RoleService:
     ) -> None:
         """Create it; `follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
-        `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long,
-        what the peers have just answered, and the master that this broker followed. `opener` opens the epoch of the
-        writes that come now. The arguments of `gather` are what the peers have answered, or None to ask the name
-        servers again, those that did not answer, a time limit, and the brokers whose tables are here already.
+        `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long, and
+        what the peers have just answered. `opener` opens the epoch of the writes that come now. The arguments of
+        `gather` are what the peers have answered, or None to ask the name servers again, those that did not answer, a
+        time limit, and the brokers whose tables are here already.
         `ask_outcome` asks the broker at an address for the outcome of a hand-over; `claim_id` asks a master for a
         slave's id. `followed` is the master that this broker followed before it was started.
         """
@@ -441,7 +442,10 @@ class RoleService:
         return by
 
     async def _lead(self) -> None:
-        """Take over and lead; return if another master continues or a name server refuses this one, to begin again."""
+        """Take over and lead; return to begin again.
+
+        That is if another master continues, a name server refuses this one, or a broker with a longer log came back.
+        """
         store, registration, note = self._store, self._registration, self._note
         store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
         self._epoch_role = None
@@ -466,8 +470,7 @@ class RoleService:
         if self._topics_known_to is not None:
             known_to = min(self._topics_known_to, store.max_physical_offset)
         if former is None:
-            # Name servers may not list the last master as a slave yet, though it has more.
-            fetched = await self._fetch(self._wait, found, self._last_master)
+            fetched = await self._fetch(self._wait, found)
             missing, answers = fetched.unreachable, found.joined(fetched.survey)
             # Before offsets are gathered: they count messages of epochs.
             if (loss := self._loss()) is not None and self._reverts_to is not None:
@@ -493,7 +496,17 @@ class RoleService:
         other = None
         if former is None:
             # Not by what was answered before: only now do others see that this one claims.
-            other = await self._other_that_leads(silent_brokers(found))
+            looked = await self._look_again(silent_brokers(found))
+            other = leader(looked)
+            # Nor by where logs ended before: what a broker has that came back since may have been acknowledged. A log
+            # that was compared grows only by a master that cannot be asked, and would be longer each time.
+            back = with_longer_logs(looked, store.max_physical_offset) - fetched.compared
+            if other is None and back:
+                logger.info(
+                    "longer logs have come back, taking over begins again brokers=%s",
+                    ",".join(sorted(back)),
+                )
+                return
         else:
             # The former master has checked that no other leads. The epoch first: slaves connect again when they learn
             # of it.
@@ -549,16 +562,17 @@ class RoleService:
         """Return brokers that name servers may not list yet, or no more: the last master, and slaves that have come."""
         return {*self._peers.connecting(), *filter(None, [self._last_master])}
 
-    async def _other_that_leads(self, silent: Collection[str]) -> OtherMaster | None:
-        """Return another master that claimed the name before this one, or None.
+    async def _look_again(self, silent: Collection[str]) -> Survey:
+        """Ask the peers once more: one may have claimed the name before this broker, or may have a longer log.
 
         A broker that is just starting, and so was `silent`, searches again too, and finds this claim: unless this one
         is starting too.
         """
         if self._open():
             silent = ()
-        also = filter(None, [self._last_master])
-        return leader(await self._surveyor.survey(also, limit=SECOND_SEARCH_LIMIT, but=silent))
+        return await self._surveyor.survey(
+            self._also_asked(), limit=SECOND_SEARCH_LIMIT, but=silent
+        )
 
     async def _wait_for_slaves(self) -> None:
         """Wait, for a limited time, until sends that wait for slaves would be answered PUT_OK."""

@@ -157,7 +157,8 @@ class Event(Enum):
     FOLLOWS = "its role is that of a slave"
     OUTCOME_UNKNOWN = "its role is that of a slave, and it handed over without an answer"
     LOOKS = (
-        "its role is that of a master, which looks for others first, again after it was replaced"
+        "its role is that of a master, which looks for others first, again after it was replaced, "
+        "or a longer log came back"
     )
     IS_GIVEN_THE_NAME = "its master has handed over to it, and looked for others a moment ago"
     IS_ALONE = "no other master was found that continues in place of this one"

@@ -21,6 +21,7 @@ from rocketrio_broker.ha.judgement import (
     unasked,
     why_nobody_leads,
     why_not_follower,
+    with_longer_logs,
 )
 from rocketrio_broker.ha.peers import Identity
 from rocketrio_broker.ha.survey import FRESH_FOR, PeerView, Survey, no_answer
@@ -144,6 +145,8 @@ def test_logs_are_those_of_slaves_and_of_who_was_asked_too() -> None:
     assert [log.addr for log in tail_sources(found)] == [FIRST]
     with_master = attrs.evolve(found, also=frozenset({THIRD}))
     assert [log.addr for log in tail_sources(with_master)] == [FIRST, THIRD]
+    assert with_longer_logs(with_master, 99) == {FIRST, THIRD}
+    assert with_longer_logs(with_master, 100) == set()
 
 
 def test_master_waits_for_slaves_and_name_servers_that_say_nothing() -> None:
