@@ -209,6 +209,25 @@ async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(
         assert not await pair.problems(first)
 
 
+async def test_promoted_slave_gets_what_one_with_its_id_has_more() -> None:
+    """The name server lists one of the two: the promoted one, when the operator gives the order."""
+    async with pair_of(2) as pair:
+        b0, b1, b2 = await settled(pair)
+        pair.part(b0, b1.host)
+        await pair.send("two")
+        await pair.level(b0, b2)
+        await b0.kill()
+        await trio.sleep(1)  # Else b2 is listed each time when b1 asks which slaves to remember.
+        await restart_with(b2, broker_id=1)
+        await trio.sleep(2 * PERIOD)
+        registered_again = b1.broker.state.registration.id_conflicts
+        await registered_again.wait_past(registered_again.value)
+        assert b1.broker.state.known_slaves.addrs() == []
+        assert await pair.listed() == {1: b1.broker.address}
+        await pair.promote(b1)
+        assert await pair.read(b1) == ["one", "two"]
+
+
 async def test_given_id_is_not_changed_because_of_the_brokers_own_former_address() -> None:
     """The same broker has moved, and its former connection seems to stand."""
     async with pair_of() as pair:

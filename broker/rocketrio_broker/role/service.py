@@ -169,6 +169,8 @@ class RoleService:
         self._role_file = role_file
         self._second_history = broker.second_history
         self._last_master = followed
+        self._fellows: frozenset[str] = frozenset()
+        """The other slaves that were found when this one last looked for a master."""
         self._reverts_to: BrokerConfig | None = None
         """The settings from before an operator's request to become master; None once the broker serves."""
         self._refused: RefusedError | None = None
@@ -370,13 +372,15 @@ class RoleService:
         since = trio.current_time()
         while True:
             await trio.sleep(NAME_CHECK_INTERVAL)
-            problem = None
+            problem, fellows = None, frozenset[str]()
             # A slave may follow another slave for a while, on a connection from when that one was master.
             is_following = slave.client.state is HAClientState.FOLLOWING
             if not is_following or self._registration.master.addr is None:
                 last = self._registration.last_master or self._last_master
-                found = await self._surveyor.survey(filter(None, [last]))
-                problem = why_nobody_leads(found)
+                # Of two slaves that have one id, name servers list now this one and now that one.
+                found = await self._surveyor.survey(filter(None, [last, *self._fellows]))
+                problem, fellows = why_nobody_leads(found), slaves_of(found)
+            self._fellows = fellows
             if problem is None:
                 since, self._standing.problem = trio.current_time(), None
             elif trio.current_time() < since + NOBODY_LEADS_AFTER:
@@ -559,8 +563,8 @@ class RoleService:
         )
 
     def _also_asked(self) -> set[str]:
-        """Return brokers that name servers may not list yet, or no more: the last master, and slaves that have come."""
-        return {*self._peers.connecting(), *filter(None, [self._last_master])}
+        """Return brokers that name servers may not list yet, or no more: the last master, and other slaves."""
+        return {*self._peers.connecting(), *self._fellows, *filter(None, [self._last_master])}
 
     async def _look_again(self, silent: Collection[str]) -> Survey:
         """Ask the peers once more: one may have claimed the name before this broker, or may have a longer log.
