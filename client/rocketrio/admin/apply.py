@@ -33,6 +33,7 @@ from rocketrio.admin.declared import (
     spread,
     still_holds,
     topic_fields,
+    value_there,
 )
 from rocketrio.admin.name_servers import ORDER_NAMESPACE, NameServerAdmin
 from rocketrio.admin.reset_plan import PlanChangedError
@@ -206,7 +207,7 @@ def _is_done(change: Change, now: State) -> bool:
     known = now.get(change.place)
     if change.field == EXISTS:
         return (known is None) is (change.after is None)
-    value = None if known is None else known.get(change.field)
+    value = None if known is None else value_there(change.place, known, change.field)
     return _is_same(value, change.after)
 
 

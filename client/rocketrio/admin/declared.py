@@ -54,6 +54,12 @@ ATTRIBUTE: Final = "attributes."
 """In front of the name of a topic's attribute."""
 
 _TOPIC_FIELDS: Final = {"readQueueNums": int, "writeQueueNums": int, "perm": str, "order": bool}
+_SINCE_5: Final[Fields] = {
+    "consumeMessageOrderly": False,
+    "groupSysFlag": 0,
+    "consumeTimeoutMinute": 15,
+}
+"""Fields of a group that brokers of 4.x do not know, and what each group of theirs has in effect."""
 _GROUP_FIELDS: Final = {
     "consumeEnable": bool,
     "consumeFromMinEnable": bool,
@@ -138,7 +144,7 @@ def differences(now: State, wanted: State, *, prune: bool = False) -> list[Chang
         found += [
             Change(place, name, None if known is None else known.get(name), value, known is None)
             for name, value in sorted(fields.items())
-            if known is None or known.get(name) != value
+            if known is None or value_there(place, known, name) != value
         ]
         if known is not None and place.kind == "topics" and any(map(_is_attribute, fields)):
             gone = [name for name in known if _is_attribute(name) and name not in fields]
@@ -151,6 +157,11 @@ def differences(now: State, wanted: State, *, prune: bool = False) -> list[Chang
             if place.kind in kinds and place not in wanted
         ]
     return found
+
+
+def value_there(place: DeclaredPlace, known: Fields, name: str) -> Field | None:
+    """Return the value of a field, also of a group at a broker of 4.x, which does not name all; None if unknown."""
+    return known.get(name, _SINCE_5.get(name) if place.kind == "groups" else None)
 
 
 def applied(now: State, changes: Iterable[Change]) -> dict[DeclaredPlace, dict[str, Field]]:

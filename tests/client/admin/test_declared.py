@@ -77,6 +77,16 @@ def test_what_was_exported_differs_in_nothing_also_if_the_rest_is_removed(state:
     assert differences(state, through_files(state), prune=True) == []
 
 
+def test_group_of_an_older_broker_has_what_newer_ones_have_by_default() -> None:
+    """4.9.7 does not name the fields of 5.x. What says otherwise than their defaults cannot be done there."""
+    group = DeclaredPlace("groups", "bills", "apache-a")
+    old = {group: {"retryMaxTimes": 7}}
+    wanted = {"retryMaxTimes": 7, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15}
+    assert differences(old, {group: {**wanted, "groupSysFlag": 0}}) == []
+    (left,) = differences(old, {group: {**wanted, "consumeTimeoutMinute": 16}})
+    assert (left.field, left.before, left.after) == ("consumeTimeoutMinute", None, 16)
+
+
 @given(STATES, STATES, st.booleans())
 def test_applied_differences_leave_none(now: Any, wanted: Any, prune: bool) -> None:
     changes = differences(now, wanted, prune=prune)
