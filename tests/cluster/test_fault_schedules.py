@@ -313,7 +313,7 @@ def test_master_that_lost_its_whole_log_takes_no_writes_until_an_operator_decide
     """It began a new log before its slave could be asked, and nothing is lost."""
     lost = (
         Fault(5.0, 1.0, "power cut", "master", amount=0.0),
-        Fault(4.9, 18.0, "partition", "slave-1", "master"),
+        Fault(4.9, 20.0, "partition", "slave-1", "master"),
     )
     assert broken_promises(schedule_of(*lost, mode="async")) == set()
     monkeypatch.setattr(injector, "decide_between_histories", decides_nothing)
@@ -323,7 +323,7 @@ def test_master_that_lost_its_whole_log_takes_no_writes_until_an_operator_decide
 def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> None:
     lost = (
         Fault(5.0, 1.0, "power cut", "master", amount=0.9),
-        Fault(4.9, 18.0, "partition", "slave-1", "master"),
+        Fault(4.9, 20.0, "partition", "slave-1", "master"),
     )
     ended = run_story(schedule_of(*lost, mode="async"))
     assert check(ended) == []

@@ -157,9 +157,9 @@ def tail_sources(found: Survey) -> list[PeerLog]:
     ]
 
 
-def with_longer_logs(found: Survey, own_end: int) -> frozenset[str]:
-    """Return the brokers whose logs go further than one that ends at `own_end`."""
-    return frozenset(log.addr for log in tail_sources(found) if log.end > own_end)
+def longer_logs(found: Survey, own_end: int) -> dict[str, int]:
+    """Return the brokers whose logs go further than one that ends at `own_end`, and where those end."""
+    return {log.addr: log.end for log in tail_sources(found) if log.end > own_end}
 
 
 def is_fresh(found: Survey, now: float) -> bool:

@@ -22,7 +22,7 @@ Unlike Java: a slave registers at once and learns its master from the answer; in
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -36,12 +36,12 @@ from rocketrio_broker.ha.judgement import (
     all_are_slaves,
     has_later_epoch,
     leader,
+    longer_logs,
     rival,
     shows_successor,
     silent_brokers,
     slaves_of,
     why_nobody_leads,
-    with_longer_logs,
 )
 from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
@@ -171,6 +171,8 @@ class RoleService:
         self._last_master = followed
         self._fellows: frozenset[str] = frozenset()
         """The other slaves that were found when this one last looked for a master."""
+        self._were_back: Mapping[str, int] = {}
+        """The brokers with longer logs for which this take-over began again, and where those ended then."""
         self._reverts_to: BrokerConfig | None = None
         """The settings from before an operator's request to become master; None once the broker serves."""
         self._refused: RefusedError | None = None
@@ -504,13 +506,17 @@ class RoleService:
             other = leader(looked)
             # Nor by where logs ended before: what a broker has that came back since may have been acknowledged. A log
             # that was compared grows only by a master that cannot be asked, and would be longer each time.
-            back = with_longer_logs(looked, store.max_physical_offset) - fetched.compared
-            if other is None and back:
+            longer = longer_logs(looked, store.max_physical_offset)
+            back = {addr: end for addr, end in longer.items() if addr not in fetched.compared}
+            # What could not be fetched the last time either is no reason to begin for ever.
+            if other is None and back and back != self._were_back:
+                self._were_back = back
                 logger.info(
                     "longer logs have come back, taking over begins again brokers=%s",
                     ",".join(sorted(back)),
                 )
                 return
+            self._were_back = {}
         else:
             # The former master has checked that no other leads. The epoch first: slaves connect again when they learn
             # of it.
