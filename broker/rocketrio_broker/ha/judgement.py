@@ -25,7 +25,7 @@ Answers to: nothing in 4.x, where each name server lists the broker that registe
 Unlike Java: an Apache broker that starts as a second master overwrites the first in the name server's list.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import attrs
 
@@ -157,9 +157,9 @@ def tail_sources(found: Survey) -> list[PeerLog]:
     ]
 
 
-def longer_logs(found: Survey, own_end: int) -> dict[str, int]:
-    """Return the brokers whose logs go further than one that ends at `own_end`, and where those end."""
-    return {log.addr: log.end for log in tail_sources(found) if log.end > own_end}
+def longer_logs(found: Survey, own_end: int, but: Container[str] = ()) -> list[PeerLog]:
+    """Return the logs that go further than one that ends at `own_end`, without those of the brokers `but`."""
+    return [log for log in tail_sources(found) if log.end > own_end and log.addr not in but]
 
 
 def is_fresh(found: Survey, now: float) -> bool:

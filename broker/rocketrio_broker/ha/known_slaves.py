@@ -137,8 +137,10 @@ class KnownSlaves:
 
     def _has_unknown(self) -> bool:
         """Return whether a slave is connected from a host of which none was known."""
-        known = {split_addr(addr)[0] for addr in self._met}
-        return any(split_addr(connection.addr)[0] not in known for connection in self._connections)
+        return not self._connected_hosts() <= {split_addr(addr)[0] for addr in self._met}
+
+    def _connected_hosts(self) -> set[str]:
+        return {split_addr(connection.addr)[0] for connection in self._connections}
 
     async def _refresh(self) -> None:
         peers = self._peers
@@ -151,7 +153,7 @@ class KnownSlaves:
         followed = self._master() or (None if is_whole and listed else self.followed)
         if not is_whole or len(listed) < len(self._connections):
             # A slave that left for a moment may be back, while no name server can be asked.
-            hosts = {split_addr(connection.addr)[0] for connection in self._connections}
+            hosts = self._connected_hosts()
             back = (addr for addr in self._met if split_addr(addr)[0] in hosts)
             listed.update(self._addrs, back)
             # One that leads now is no slave, and is found by the list.

@@ -26,7 +26,13 @@ import trio
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import NoRoomError, ReplicationError, SilentPeerError
-from rocketrio_broker.ha.judgement import is_fresh, silent_brokers, tail_sources, unasked
+from rocketrio_broker.ha.judgement import (
+    is_fresh,
+    longer_logs,
+    silent_brokers,
+    tail_sources,
+    unasked,
+)
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE
 from rocketrio_broker.ha.survey import Survey, Surveyor
@@ -135,8 +141,7 @@ class MissingTail:
             if not result.compared <= before:
                 await self._compare(slaves)
             end = self._store.max_physical_offset
-            without = result.refused.keys() | silent.keys()
-            longer = [slave for slave in slaves if slave.end > end and slave.addr not in without]
+            longer = longer_logs(found, end, result.refused.keys() | silent.keys())
             if longer:
                 source = max(longer, key=lambda slave: slave.end)
                 silence = await self._follow(source, result)

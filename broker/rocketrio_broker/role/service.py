@@ -506,8 +506,8 @@ class RoleService:
             other = leader(looked)
             # Nor by where logs ended before: what a broker has that came back since may have been acknowledged. A log
             # that was compared grows only by a master that cannot be asked, and would be longer each time.
-            longer = longer_logs(looked, store.max_physical_offset)
-            back = {addr: end for addr, end in longer.items() if addr not in fetched.compared}
+            longer = longer_logs(looked, store.max_physical_offset, fetched.compared)
+            back = {log.addr: log.end for log in longer}
             # What could not be fetched the last time either is no reason to begin for ever.
             if other is None and back and back != self._were_back:
                 self._were_back = back
