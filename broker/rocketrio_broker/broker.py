@@ -34,7 +34,7 @@ from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
 from rocketrio_broker.ha.exchange import greeting_of
-from rocketrio_broker.ha.gather_offsets import SlaveTables, gather_slave_offsets
+from rocketrio_broker.ha.gather_offsets import SlaveTables, TakenOver, gather_slave_offsets
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial, warned_dial
@@ -61,6 +61,7 @@ from rocketrio_broker.ha.survey import Survey, Surveyor
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.metrics.counts import CountedStats
 from rocketrio_broker.metrics.creations import timed_creations
+from rocketrio_broker.offsets.table import QueueEnd
 from rocketrio_broker.open_name_servers import warn_of_open_name_servers
 from rocketrio_broker.processors import broker_handlers, processor_table
 from rocketrio_broker.processors.pull import PullMessageProcessor
@@ -397,7 +398,7 @@ def _add_connections(
             peers=state.peers,
             consumer_offsets=state.consumer_offsets,
             queue_end=state.store.next_queue_offset,
-            shared_ends=state.reader_epochs.shared_ends,
+            shared_ends=lambda _, epoch: state.reader_epochs.shared_ends(epoch),
             limit=ASK_LIMIT,
             level=logging.DEBUG,
         ),
@@ -645,12 +646,19 @@ async def _gather(
     found: Survey | None,
     silent: Collection[str],
     limit: float,
-    taken_from: set[str],
+    taken: TakenOver,
 ) -> None:
     """Collect tables and offsets from the slaves that were found, or that name servers list now.
 
-    Those that were `silent` are asked once more, and those in `taken_from`, which grows, for offsets alone.
+    Those that were `silent` are asked once more, and those whose tables were `taken` over already for offsets alone.
     """
+    epochs, queue_end = state.reader_epochs, state.store.next_queue_offset
+
+    def shared_ends(slave: str, epoch: str) -> QueueEnd | None:
+        if slave == taken.log_of:
+            return epochs.own_ends(epoch) or queue_end
+        return epochs.shared_ends(epoch)
+
     # No name server may list these as slaves yet. They answered a moment ago: asking them once is enough.
     also = frozenset(peers.connecting())
     slaves, name_servers = frozenset(peers.remembered()), peers.name_servers
@@ -661,9 +669,9 @@ async def _gather(
     await gather_slave_offsets(
         peers=attrs.evolve(peers, name_servers=name_servers, remembered=lambda: known),
         consumer_offsets=state.consumer_offsets,
-        tables=SlaveTables(state.topics, state.groups, state.delay_offsets, taken_from),
-        queue_end=state.store.next_queue_offset,
-        shared_ends=state.reader_epochs.shared_ends,
+        tables=SlaveTables(state.topics, state.groups, state.delay_offsets, taken.tables_of),
+        queue_end=queue_end,
+        shared_ends=shared_ends,
         silent={*silent, *(also - slaves)},
         limit=limit,
     )

@@ -50,6 +50,13 @@ def damage_epochs(member: Member, damage: Damage) -> None:
         disk.open(path, create=True).pwrite(content, 0)
 
 
+def lose_log(member: Member) -> None:
+    """A power cut takes all of the log of a broker that is down, and nothing else."""
+    folder = member.config.data / "commitlog"
+    for name in member.disk.list_directory(folder):
+        member.disk.unlink(folder / name)
+
+
 def positions_set_back(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What members and broker say of positions that were lowered."""
     words = "offset set back", "offset moved"
@@ -130,3 +137,28 @@ async def test_master_gets_its_end_and_its_offsets_back_from_a_slave_that_lost_i
         assert await pair.caller.committed(pair.master.address) == 2
         await pair.send("four")
         await pair.level()
+
+
+@pytest.mark.parametrize("slaves", [1, 2])
+async def test_master_that_lost_its_log_takes_the_offsets_of_the_slave_that_it_copies(
+    caplog: pytest.LogCaptureFixture, slaves: int
+) -> None:
+    """They name an epoch that nobody has any more. Those of another slave, which may have another log, stay there."""
+    async with pair_of(slaves=slaves) as pair:
+        master, *followers = pair.members
+        await pair.send("one", "two")
+        await pair.level()
+        accepted(await pair.caller.commit(pair.master.address, 2))
+        await trio.sleep(10)
+        for member in pair.members:
+            await member.kill()
+        lose_log(master)
+        for slave in followers:
+            damage_epochs(slave, DAMAGES["deleted"])
+            await slave.start()
+        caplog.clear()
+        await master.start()
+        assert await pair.read(master) == ["one", "two"]
+        assert await pair.caller.committed(pair.master.address) == 2
+        refused = [line for line in caplog.messages if line.startswith("offsets of another")]
+        assert len(refused) == len(followers) - 1

@@ -11,7 +11,8 @@ messages that get those numbers now would be skipped. This broker has such offse
 was a slave.
 Invariant: an offset of a slave counts messages of this log. A rocketrio slave names the epoch of the log that its
 offsets count, and they count up to the address where the logs part (`shared_ends`): a former master may have, or have
-just cut off, a tail or a whole log of its own.
+just cut off, a tail or a whole log of its own. Offsets of the slave from which this whole log was copied count messages
+of it, whatever epochs either has lost (`TakenOver.log_of`).
 Unlike Java: Apache's master restarts with what it last knew, and the periodic copy then lowers its slaves' offsets.
 """
 
@@ -44,12 +45,24 @@ from rocketrio_protocol.commands.admin import (
 from rocketrio_protocol.errors import Error
 
 Answer = TypeVar("Answer")
+SharedEnds = Callable[[str, str], QueueEnd | None]
+"""Returns where the queues end in what this log shares with a slave's log of an epoch; None if that is unknown."""
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
 GATHER_LIMIT: Final = 5.0
 """Seconds a starting master waits for name servers and slaves it cannot reach (Java has none; a call takes 3 s at
 most)."""
+
+
+@attrs.define
+class TakenOver:
+    """What a master has taken over from slaves since it began to lead."""
+
+    tables_of: set[str] = attrs.field(factory=set)
+    """Slaves whose tables are here already, and which are not asked for them again."""
+    log_of: str | None = None
+    """The slave from which this whole log was copied, if it was empty."""
 
 
 @attrs.frozen
@@ -110,7 +123,7 @@ async def gather_slave_offsets(
     consumer_offsets: ConsumerOffsetManager,
     tables: SlaveTables | None = None,
     queue_end: QueueEnd | None = None,
-    shared_ends: Callable[[str], QueueEnd | None] = lambda _: None,
+    shared_ends: SharedEnds = lambda _slave, _epoch: None,
     silent: Collection[str] = (),
     limit: float = GATHER_LIMIT,
     level: int = logging.WARNING,
@@ -118,8 +131,8 @@ async def gather_slave_offsets(
     """Raise `consumer_offsets`, and `tables`, to what the slaves of this name have. Never fails.
 
     Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. A peer in `silent`, which has
-    not answered for long, is asked only once. `shared_ends` is called with the last epoch of a slave's log. A cancel
-    leaves what was merged so far.
+    not answered for long, is asked only once. `shared_ends` is called with a slave and the last epoch of a log whose
+    messages its offsets count. A cancel leaves what was merged so far.
     """
     if queue_end is not None:
         # First: an offset beyond the end would win over a slave's lower one,
@@ -157,7 +170,7 @@ class _Gathering:
         consumer_offsets: ConsumerOffsetManager,
         tables: SlaveTables | None,
         queue_end: QueueEnd | None,
-        shared_ends: Callable[[str], QueueEnd | None],
+        shared_ends: SharedEnds,
         silent: Collection[str],
     ) -> None:
         self.result = GatheredOffsets()
@@ -196,7 +209,7 @@ class _Gathering:
         self.result.slaves_asked.append(addr)
         for epoch, some in _by_epoch(offsets):
             # Of the epoch that the slave names: the same number may be another message in this log.
-            queue_end = self._shared_ends(epoch) if epoch else self._queue_end
+            queue_end = self._shared_ends(addr, epoch) if epoch else self._queue_end
             if epoch and queue_end is None:
                 logger.warning(
                     "offsets of another history are not taken slave=%s epoch=%s", addr, epoch

@@ -70,6 +70,8 @@ class FetchedTail:
     """The slaves whose log is longer and has another history, and why it was refused."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
     """The name servers and slaves that could not be asked at the end, and why."""
+    copied_from: str | None = None
+    """The slave from which this whole log was copied; None if this log was not empty, or that is not whole."""
     compared: frozenset[str] = frozenset()
     """The brokers with whose logs this one was compared at the end: of these it has all that it can get."""
     survey: Survey = attrs.field(factory=Survey)
@@ -241,6 +243,8 @@ class MissingTail:
         if fetched > 0:
             result.sources.append(slave.addr)
             logger.info("fetched from a slave slave=%s bytes=%d", slave.addr, fetched)
+            if not begin and not store.min_physical_offset and not problem:
+                result.copied_from = slave.addr
         if not begin and store.min_physical_offset:
             logger.warning(
                 "an empty log was given its end only, as Apache's brokers do; what lies before is on "

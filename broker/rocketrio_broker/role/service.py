@@ -30,7 +30,7 @@ import trio
 
 from rocketrio_broker.delay.delayed_puts import parked_from
 from rocketrio_broker.ha.client import HAClientState
-from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT
+from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, TakenOver
 from rocketrio_broker.ha.judgement import (
     OtherMaster,
     all_are_slaves,
@@ -135,7 +135,7 @@ class RoleService:
         surveyor: Surveyor,
         fetch: Callable[[Callable[[str], None], Survey], Awaitable[FetchedTail]],
         opener: EpochOpener,
-        gather: Callable[[Survey | None, Collection[str], float, set[str]], Awaitable[object]],
+        gather: Callable[[Survey | None, Collection[str], float, TakenOver], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
@@ -146,7 +146,7 @@ class RoleService:
         `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long, and
         what the peers have just answered. `opener` opens the epoch of the writes that come now. The arguments of
         `gather` are what the peers have answered, or None to ask the name servers again, those that did not answer, a
-        time limit, and the brokers whose tables are here already.
+        time limit, and what was taken over already.
         `ask_outcome` asks the broker at an address for the outcome of a hand-over; `claim_id` asks a master for a
         slave's id. `followed` is the master that this broker followed before it was started.
         """
@@ -183,8 +183,7 @@ class RoleService:
         self._topics_known_to: int | None = None
         """The topics of older messages are known here, unless they were deleted; None if this broker was not a slave
         since it was started or last took writes."""
-        self._tables_of: set[str] = set()
-        """The brokers whose topics and groups this one has taken over since it began to lead."""
+        self._taken = TakenOver()
         self._scope = trio.CancelScope()
         self.turn = trio.Lock()
         """Held while a request changes the role."""
@@ -455,7 +454,7 @@ class RoleService:
         store, registration, note = self._store, self._registration, self._note
         store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
         self._epoch_role = None
-        self._tables_of = set()
+        self._taken = TakenOver()
         listings = registration.listings.value
         former, self._former = self._former, None
         if former is None:
@@ -478,6 +477,7 @@ class RoleService:
         if former is None:
             fetched = await self._fetch(self._wait, found)
             missing, answers = fetched.unreachable, found.joined(fetched.survey)
+            self._taken.log_of = fetched.copied_from
             # Before offsets are gathered: they count messages of epochs.
             if (loss := self._loss()) is not None and self._reverts_to is not None:
                 await self._revert(self._reverts_to, loss)
@@ -491,7 +491,7 @@ class RoleService:
         async with trio.open_nursery() as nursery:
             # For as long after a hand-over too: the former master alone knows what was committed since the last copy,
             # and an offset that is not known when clients come here goes backwards.
-            nursery.start_soon(self._gather, answers, missing, GATHER_LIMIT, self._tables_of)
+            nursery.start_soon(self._gather, answers, missing, GATHER_LIMIT, self._taken)
             nursery.start_soon(self._opener.ask, answers)
         if not await self._has_tables(former):
             return
@@ -749,7 +749,7 @@ class RoleService:
 
     async def gather_before_hand_over(self) -> None:
         """Gather what was committed at other slaves: the successor takes writes once it has this broker's offsets."""
-        await self._gather(None, (), HANDS_OVER_GATHER_LIMIT, self._tables_of)
+        await self._gather(None, (), HANDS_OVER_GATHER_LIMIT, self._taken)
 
     async def _gather_again(self) -> None:
         """Gather what was committed at a slave before this master was registered.
@@ -757,7 +757,7 @@ class RoleService:
         A slave that follows changes no topics and groups itself: they are taken of slaves that have come since, alone.
         """
         await trio.sleep(GATHER_AGAIN_AFTER)
-        await self._gather(None, (), GATHER_LIMIT, self._tables_of)
+        await self._gather(None, (), GATHER_LIMIT, self._taken)
 
     async def _restore_topics(self, known_to: int) -> None:
         """Create and store topics; while the disk is full no message can be taken either: only reads are served."""

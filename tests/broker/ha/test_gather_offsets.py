@@ -355,7 +355,7 @@ async def test_offsets_of_a_slave_count_up_to_where_its_log_parts_from_this_one(
             peers=Peers(peers.call, peers.call, (NAME_SERVER,), "broker-a", OWN),
             consumer_offsets=kept,
             queue_end=lambda *_: 110,
-            shared_ends=ends.get,
+            shared_ends=lambda _, epoch: ends.get(epoch),
         )
         assert result.slaves_asked == [SLAVE]
         assert not result.slaves_missing
@@ -380,6 +380,6 @@ async def test_offset_counts_in_the_epoch_that_its_member_named(
     await gather_slave_offsets(
         peers=Peers(peers.call, peers.call, (NAME_SERVER,), "broker-a", OWN),
         consumer_offsets=kept,
-        shared_ends=ends.get,
+        shared_ends=lambda _, epoch: ends.get(epoch),
     )
     assert kept.query_offsets("billing", "orders") == {0: 100, 1: 120}
