@@ -34,7 +34,13 @@ from rocketrio_broker.ha.client import HAClient, HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
 from rocketrio_broker.ha.exchange import greeting_of
-from rocketrio_broker.ha.gather_offsets import SlaveTables, TakenOver, gather_slave_offsets
+from rocketrio_broker.ha.gather_offsets import (
+    SlaveOffsets,
+    SlaveTables,
+    TakenOver,
+    ask_slaves,
+    gather_slave_offsets,
+)
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial, warned_dial
@@ -84,6 +90,7 @@ from rocketrio_broker.store.statistics import StoreStatistics
 from rocketrio_broker.tls import Tls, load_tls, peer_tls_options, warn_if_exposed
 from rocketrio_broker.waiting.answers import WaitingStatistics
 from rocketrio_broker.waiting.long_polling import CHECK_INTERVAL, PullRequestHoldService
+from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.errors import ConfigError, NotReachableError
 from rocketrio_protocol.extras import how_to_install
 from rocketrio_protocol.ha.exchange import Greeting
@@ -463,6 +470,7 @@ async def _add_role(
         fetch=_missing_tail(state, surveyor, ha_dial, is_first=is_first).fetch,
         opener=opener,
         gather=partial(_gather, state, peers),
+        join_offsets=lambda taken: _offsets_of_slaves(state, taken).take_over_waiting(taken),
         ask_outcome=partial(ask_outcome, peers),
         claim_id=claim_id,
         role_file=role_file,
@@ -651,14 +659,8 @@ async def _gather(
     """Collect tables and offsets from the slaves that were found, or that name servers list now.
 
     Those that were `silent` are asked once more, and those whose tables were `taken` over already for offsets alone.
+    Until this log is whole the offsets wait in `taken`.
     """
-    epochs, queue_end = state.reader_epochs, state.store.next_queue_offset
-
-    def shared_ends(slave: str, epoch: str) -> QueueEnd | None:
-        if slave == taken.log_of:
-            return epochs.own_ends(epoch) or queue_end
-        return epochs.shared_ends(epoch)
-
     # No name server may list these as slaves yet. They answered a moment ago: asking them once is enough.
     also = frozenset(peers.connecting())
     slaves, name_servers = frozenset(peers.remembered()), peers.name_servers
@@ -666,15 +668,32 @@ async def _gather(
         also |= found.also.intersection(view.addr for view in found.answered)
         slaves, name_servers = found.expected, tuple(found.silent_servers)
     known = *sorted(slaves), *sorted(also - slaves)
-    await gather_slave_offsets(
+    ours = _offsets_of_slaves(state, taken)
+
+    def take(addr: str, offsets: VersionedConsumerOffsets) -> int:
+        if taken.is_whole:
+            return ours.take_over(addr, offsets)
+        taken.offsets[addr] = offsets
+        return 0
+
+    await ask_slaves(
         peers=attrs.evolve(peers, name_servers=name_servers, remembered=lambda: known),
-        consumer_offsets=state.consumer_offsets,
+        take=take,
         tables=SlaveTables(state.topics, state.groups, state.delay_offsets, taken.tables_of),
-        queue_end=queue_end,
-        shared_ends=shared_ends,
         silent={*silent, *(also - slaves)},
         limit=limit,
     )
+
+
+def _offsets_of_slaves(state: BrokerState, taken: TakenOver) -> SlaveOffsets:
+    epochs, queue_end = state.reader_epochs, state.store.next_queue_offset
+
+    def shared_ends(slave: str, epoch: str) -> QueueEnd | None:
+        if slave == taken.log_of:
+            return epochs.own_ends(epoch) or queue_end
+        return epochs.shared_ends(epoch)
+
+    return SlaveOffsets(state.consumer_offsets, queue_end, shared_ends)
 
 
 async def _begin_epochs(opener: EpochOpener) -> None:

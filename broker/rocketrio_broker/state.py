@@ -258,12 +258,15 @@ class BrokerState:
         self.queue_locks.load()
         load_parser(self.config.broker)
 
-    def unreadable_tables(self) -> list[str]:
-        """Return why tables could not be loaded, if no other broker's have replaced them since."""
+    def unreadable_tables(self, *, but_offsets: bool = False) -> list[str]:
+        """Return why tables could not be loaded, if no other broker's have replaced them since.
+
+        `but_offsets` leaves those of consumers out: others wait to replace them.
+        """
         problems = (
             self.topics.table.unreadable,
             self.groups.table.unreadable,
-            self.consumer_offsets.unreadable,
+            "" if but_offsets else self.consumer_offsets.unreadable,
             self.delay_offsets.file.unreadable,
         )
         return [problem for problem in problems if problem]

@@ -259,11 +259,11 @@ def test_acknowledging_before_the_disk_is_seen(monkeypatch: pytest.MonkeyPatch) 
 def test_lowering_an_offset_while_tables_are_merged_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def asks_nobody(**_: object) -> None:
+    async def asks_nobody(*_: object) -> None:
         pass
 
     # The master that returns learns nothing, and its slave copies it.
-    monkeypatch.setattr(broker, "gather_slave_offsets", asks_nobody)
+    monkeypatch.setattr(broker, "_gather", asks_nobody)
     monkeypatch.setattr(Version, "is_newer_than", lambda ours, other: ours != other)
     monkeypatch.setattr(Version, "join", lambda ours, other: other)
     assert "offset went back" in broken_promises(schedule_of(*OUTAGE))
@@ -273,10 +273,10 @@ def test_master_that_asks_no_slave_for_offsets_is_seen(monkeypatch: pytest.Monke
     outage = schedule_of(Fault(8.0, 6.0, "kill", "master"))
     assert broken_promises(outage) == set()
 
-    async def asks_nobody(**_: object) -> None:
+    async def asks_nobody(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(broker, "gather_slave_offsets", asks_nobody)
+    monkeypatch.setattr(broker, "_gather", asks_nobody)
     assert broken_promises(outage) == {"slaves were not asked"}
 
 
@@ -294,10 +294,10 @@ def test_slave_that_answers_once_the_master_claims_is_too_late_with_its_offsets(
     (began,) = events_of(ended, ReignBegan)
     assert (began.at, began.asked) == (15.1 + 5.6, ((1, "failed"),))
 
-    async def asks_nobody(**_: object) -> None:
+    async def asks_nobody(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(broker, "gather_slave_offsets", asks_nobody)
+    monkeypatch.setattr(broker, "_gather", asks_nobody)
     assert broken_promises(outage) == {"slaves were not asked"}
 
 

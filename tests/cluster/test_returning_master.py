@@ -1,11 +1,13 @@
 """A master that comes back, or a slave that is promoted, gets what another broker has of its log before it serves."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
 from tests.cluster.members import configure_as, cut_files, cut_power, problem, state
 from tests.cluster.stores import unflushed_pair
+from tests.support.caller import accepted
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.pair import Pair
 from tests.support.replication import log_bytes
@@ -14,6 +16,7 @@ from rocketrio_broker.embedded import NAME_SERVER_HOST
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.exchange import ask_welcome
 from rocketrio_broker.ha.known_slaves import REFRESH_PERIOD
+from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.survey import Survey
 from rocketrio_protocol.ha.exchange import Greeting
@@ -123,6 +126,40 @@ async def test_slave_that_comes_back_during_the_take_over_is_asked_for_what_it_h
         await pair.promote(short)
         assert await pair.read(short) == sent
         await pair.level(short, long)
+
+
+@pytest.mark.parametrize("whose", ["its own", "the slave's"])
+async def test_offsets_are_not_cut_to_a_log_that_gets_longer_while_the_master_takes_over(
+    monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """Lowered to the end that this log had at first, they would send readers back by all that came with the rest."""
+    async with unflushed_pair(ha_return="serve") as pair:
+        master, slave = pair.members
+        sent = await pair.send_many(50)
+        accepted(await pair.caller.commit(pair.master.address, 50))
+        await pair.level(master, slave)
+        await trio.sleep(15)  # Both have stored them.
+        await slave.stop()
+        await cut_power(master)
+        if whose != "its own":
+            offsets = master.config.config_directory / "consumerOffset.json"
+            for name in (offsets, offsets.with_name(f"{offsets.name}.bak")):
+                master.disk.unlink(name)
+        fetch, fetches = MissingTail.fetch, list[FetchedTail]()
+
+        async def comes_back(
+            tail: MissingTail, report: Callable[[str], None], found: Survey
+        ) -> FetchedTail:
+            fetches.append(await fetch(tail, report, found))
+            if not slave.is_running:
+                await slave.start()
+            return fetches[-1]
+
+        monkeypatch.setattr(MissingTail, "fetch", comes_back)
+        await master.start()
+        assert [len(fetched.sources) for fetched in fetches] == [0, 1]
+        assert await pair.read(master) == sent
+        assert await pair.caller.committed(pair.master.address) == 50
 
 
 async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule() -> None:

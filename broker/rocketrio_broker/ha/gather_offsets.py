@@ -9,6 +9,8 @@ Invariant: no committed offset of this master is lowered, except by a reset or s
 Invariant: no offset lies beyond the end of its queue here (`queue_end`), neither one of this broker nor a slave's:
 messages that get those numbers now would be skipped. This broker has such offsets after its log lost its end, or if it
 was a slave.
+Invariant: no offset is lowered to the end of a log that still grows: while a broker may find a longer log of its name,
+the slaves' offsets wait (`TakenOver.offsets`), and its own are not compared with its queues.
 Invariant: an offset of a slave counts messages of this log. A rocketrio slave names the epoch of the log that its
 offsets count, and they count up to the address where the logs part (`shared_ends`): a former master may have, or have
 just cut off, a tail or a whole log of its own. Offsets of the slave from which this whole log was copied count messages
@@ -19,6 +21,7 @@ Unlike Java: Apache's master restarts with what it last knew, and the periodic c
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Final, TypeVar
 
 import attrs
@@ -63,6 +66,10 @@ class TakenOver:
     """Slaves whose tables are here already, and which are not asked for them again."""
     log_of: str | None = None
     """The slave from which this whole log was copied, if it was empty."""
+    offsets: dict[str, VersionedConsumerOffsets] = attrs.field(factory=dict)
+    """Those of slaves that wait until this log is whole."""
+    is_whole: bool = False
+    """Whether this log is whole: nothing is fetched any more, and offsets are taken over at once."""
 
 
 @attrs.frozen
@@ -103,6 +110,46 @@ class SlaveTables:
             ours.take_over(bytes(response.body), header.log_end_offset)
 
 
+@attrs.frozen
+class SlaveOffsets:
+    """The broker's own offsets, which are joined with those of slaves."""
+
+    consumer_offsets: ConsumerOffsetManager
+    queue_end: QueueEnd | None = None
+    shared_ends: SharedEnds = lambda _slave, _epoch: None
+    """Called with a slave and the last epoch of a log whose messages its offsets count."""
+
+    def cut(self) -> None:
+        """Lower what lies beyond the ends of the queues here.
+
+        That comes before anything is taken over: an offset beyond the end would win over a slave's lower one, and skip
+        the messages that get these numbers.
+        """
+        if self.queue_end is not None:
+            self.consumer_offsets.cut(self.queue_end)
+
+    def take_over(self, addr: str, offsets: VersionedConsumerOffsets) -> int:
+        """Take what is newer at a slave; return the number of queues that have a newer offset now."""
+        raised = 0
+        for epoch, some in _by_epoch(offsets):
+            # Of the epoch that the slave names: the same number may be another message in this log.
+            queue_end = self.shared_ends(addr, epoch) if epoch else self.queue_end
+            if epoch and queue_end is None:
+                logger.warning(
+                    "offsets of another history are not taken slave=%s epoch=%s", addr, epoch
+                )
+            else:
+                raised += self.consumer_offsets.take_over(some, queue_end=queue_end)
+        return raised
+
+    def take_over_waiting(self, taken: TakenOver) -> None:
+        """Take over what has waited until this log was whole."""
+        self.cut()
+        raised = sum(starmap(self.take_over, taken.offsets.items()))
+        _log_taken(taken.offsets, raised)
+        taken.offsets, taken.is_whole = {}, True
+
+
 @attrs.define
 class GatheredOffsets:
     """The result of asking the slaves."""
@@ -130,15 +177,32 @@ async def gather_slave_offsets(
 ) -> GatheredOffsets:
     """Raise `consumer_offsets`, and `tables`, to what the slaves of this name have. Never fails.
 
-    Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. A peer in `silent`, which has
-    not answered for long, is asked only once. `shared_ends` is called with a slave and the last epoch of a log whose
-    messages its offsets count. A cancel leaves what was merged so far.
+    The other arguments are those of `SlaveOffsets` and `ask_slaves`. A cancel leaves what was merged so far.
     """
-    if queue_end is not None:
-        # First: an offset beyond the end would win over a slave's lower one,
-        # and skip the messages that get these numbers.
-        consumer_offsets.cut(queue_end)
-    gathering = _Gathering(peers, consumer_offsets, tables, queue_end, shared_ends, silent)
+    ours = SlaveOffsets(consumer_offsets, queue_end, shared_ends)
+    ours.cut()
+    result = await ask_slaves(
+        peers=peers, take=ours.take_over, tables=tables, silent=silent, limit=limit, level=level
+    )
+    _log_taken(result.slaves_asked, result.raised)
+    return result
+
+
+async def ask_slaves(
+    *,
+    peers: Peers,
+    take: Callable[[str, VersionedConsumerOffsets], int],
+    tables: SlaveTables | None = None,
+    silent: Collection[str] = (),
+    limit: float = GATHER_LIMIT,
+    level: int = logging.WARNING,
+) -> GatheredOffsets:
+    """Call `take` with the offsets of each slave, and raise `tables` to what they have. Never fails.
+
+    Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. A peer in `silent`, which has
+    not answered for long, is asked only once. `take` returns how many queues it raised.
+    """
+    gathering = _Gathering(peers, take, tables, silent)
     began = trio.current_time()
     with trio.move_on_after(limit):
         async with trio.open_nursery() as nursery:
@@ -154,11 +218,12 @@ async def gather_slave_offsets(
             "peer=%s waited=%.1f reason=%s",
             addr, trio.current_time() - began, error,
         )  # fmt: skip
-    if result.slaves_asked:
-        logger.info(
-            "offsets taken over slaves=%s raised=%d", ",".join(result.slaves_asked), result.raised
-        )
     return result
+
+
+def _log_taken(slaves: Collection[str], raised: int) -> None:
+    if slaves:
+        logger.info("offsets taken over slaves=%s raised=%d", ",".join(slaves), raised)
 
 
 class _Gathering:
@@ -167,20 +232,16 @@ class _Gathering:
     def __init__(
         self,
         peers: Peers,
-        consumer_offsets: ConsumerOffsetManager,
+        take: Callable[[str, VersionedConsumerOffsets], int],
         tables: SlaveTables | None,
-        queue_end: QueueEnd | None,
-        shared_ends: SharedEnds,
         silent: Collection[str],
     ) -> None:
         self.result = GatheredOffsets()
         self._silent = silent
         self._peers = peers
         self._known: set[str] = set()
-        self._consumer_offsets = consumer_offsets
+        self._take = take
         self._tables = tables
-        self._queue_end = queue_end
-        self._shared_ends = shared_ends
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
         """Ask a name server until it answers, and then ask the slaves that it lists."""
@@ -200,22 +261,11 @@ class _Gathering:
         offsets = await self._insist(addr, self._offsets)
         if offsets is None:
             return  # Another question would hide that its offsets are missing, and wait once more.
-        self._take(addr, offsets)
+        self.result.slaves_asked.append(addr)
+        self.result.raised += self._take(addr, offsets)
         if self._tables is not None:
             await self._insist(addr, partial(self._tables.take_over, self._peers.call))
         self.result.slaves_missing.discard(addr)
-
-    def _take(self, addr: str, offsets: VersionedConsumerOffsets) -> None:
-        self.result.slaves_asked.append(addr)
-        for epoch, some in _by_epoch(offsets):
-            # Of the epoch that the slave names: the same number may be another message in this log.
-            queue_end = self._shared_ends(addr, epoch) if epoch else self._queue_end
-            if epoch and queue_end is None:
-                logger.warning(
-                    "offsets of another history are not taken slave=%s epoch=%s", addr, epoch
-                )
-            else:
-                self.result.raised += self._consumer_offsets.take_over(some, queue_end=queue_end)
 
     async def _offsets(self, addr: str) -> VersionedConsumerOffsets:
         body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))

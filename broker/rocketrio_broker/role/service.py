@@ -136,6 +136,7 @@ class RoleService:
         fetch: Callable[[Callable[[str], None], Survey], Awaitable[FetchedTail]],
         opener: EpochOpener,
         gather: Callable[[Survey | None, Collection[str], float, TakenOver], Awaitable[object]],
+        join_offsets: Callable[[TakenOver], None],
         ask_outcome: Callable[[str, str], Awaitable[str]],
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
@@ -146,7 +147,7 @@ class RoleService:
         `fetch` gets messages that only other brokers have; its arguments are a function to call if that takes long, and
         what the peers have just answered. `opener` opens the epoch of the writes that come now. The arguments of
         `gather` are what the peers have answered, or None to ask the name servers again, those that did not answer, a
-        time limit, and what was taken over already.
+        time limit, and what was taken over already. `join_offsets` takes over the offsets that have waited there.
         `ask_outcome` asks the broker at an address for the outcome of a hand-over; `claim_id` asks a master for a
         slave's id. `followed` is the master that this broker followed before it was started.
         """
@@ -161,6 +162,7 @@ class RoleService:
         self._fetch = fetch
         self._opener = opener
         self._gather = gather
+        self._join_offsets = join_offsets
         self._ask_outcome = ask_outcome
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._surveyor = surveyor
@@ -454,7 +456,8 @@ class RoleService:
         store, registration, note = self._store, self._registration, self._note
         store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
         self._epoch_role = None
-        self._taken = TakenOver()
+        # A slave whose offsets wait since this began for a log that has come back may not answer now.
+        self._taken = TakenOver(offsets=self._taken.offsets if self._were_back else {})
         listings = registration.listings.value
         former, self._former = self._former, None
         if former is None:
@@ -495,9 +498,6 @@ class RoleService:
             nursery.start_soon(self._opener.ask, answers)
         if not await self._has_tables(former):
             return
-        # Now, and not when the task that waits for deletions runs: no master
-        # may have offsets of a topic's former incarnation.
-        self._broker.deleted_topics.follow()
         await note(Event.CLAIMS, NOT_TAKEN_OVER)
         other = None
         if former is None:
@@ -510,6 +510,7 @@ class RoleService:
             back = {log.addr: log.end for log in longer}
             # What could not be fetched the last time either is no reason to begin for ever.
             if other is None and back and back != self._were_back:
+                # Offsets are not cut to a log that grows.
                 self._were_back = back
                 logger.info(
                     "longer logs have come back, taking over begins again brokers=%s",
@@ -517,7 +518,10 @@ class RoleService:
                 )
                 return
             self._were_back = {}
+            if other is None:
+                self._take_offsets()
         else:
+            self._take_offsets()
             # The former master has checked that no other leads. The epoch first: slaves connect again when they learn
             # of it.
             await self._open_epoch()
@@ -535,6 +539,13 @@ class RoleService:
         else:
             await self._yield_to(other)
 
+    def _take_offsets(self) -> None:
+        """Take over the offsets of slaves, for this log has all that it will have."""
+        self._join_offsets(self._taken)
+        # Now, and not when the task that waits for deletions runs: no master
+        # may have offsets of a topic's former incarnation.
+        self._broker.deleted_topics.follow()
+
     async def _has_tables(self, former: str | None) -> bool:
         """Return whether the tables are known, as files or other brokers have them, or may be dropped.
 
@@ -542,7 +553,8 @@ class RoleService:
         would serve as a new broker, and its slaves would copy its empty tables.
         """
         broker = self._broker
-        if not (problems := broker.unreadable_tables()):
+        waits = any(one.offset_table for one in self._taken.offsets.values())
+        if not (problems := broker.unreadable_tables(but_offsets=waits)):
             return True
         may_drop = self._config.broker.unreadable_tables == "drop" or former is not None
         if may_drop or self._store.commit_log.is_empty:
