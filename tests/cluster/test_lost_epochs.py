@@ -143,7 +143,7 @@ async def test_master_gets_its_end_and_its_offsets_back_from_a_slave_that_lost_i
 async def test_master_that_lost_its_log_takes_the_offsets_of_the_slave_that_it_copies(
     caplog: pytest.LogCaptureFixture, slaves: int
 ) -> None:
-    """They name an epoch that nobody has any more. Those of another slave, which may have another log, stay there."""
+    """They name an epoch that is lost. Those of another slave, which may have another log, stay there."""
     async with pair_of(slaves=slaves) as pair:
         master, *followers = pair.members
         await pair.send("one", "two")
