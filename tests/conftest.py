@@ -4,6 +4,8 @@ import gc
 import signal
 from collections.abc import Generator, Iterator
 from functools import cache
+from pathlib import Path
+from typing import Final
 
 import pytest
 from examples.demo.java import java_problem
@@ -14,6 +16,8 @@ from hypothesis import settings
 settings.register_profile("rocketrio", deadline=None, max_examples=40)
 settings.load_profile("rocketrio")
 
+MARKS: Final = ("slow", "real", "spark", "long", "interop")
+
 _java_problem = cache(java_problem)
 
 
@@ -22,6 +26,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Without Java, skip what starts Spark before any fixture does; from here, so that the summary has one line."""
     if item.get_closest_marker("spark") and (problem := _java_problem()):
         pytest.skip(problem)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without a mark that `-m` begins with: each process would import all six hundred of them."""
+    mark = config.option.markexpr.partition(" ")[0]
+    if mark in MARKS and collection_path.suffix == ".py":
+        return f"mark.{mark}" not in collection_path.read_text() or None
+    return None
 
 
 @pytest.hookimpl(wrapper=True)
