@@ -289,6 +289,26 @@ async def test_master_that_has_not_taken_over_confirms_no_position() -> None:
         assert (await pair.caller.pool.call(master.address, beyond)).code == ResponseCode.SUCCESS
 
 
+async def test_messages_of_a_master_that_has_not_taken_over_come_with_the_epoch_in_which_they_count() -> (
+    None
+):
+    """The reader's own epoch ended before them: a commit that named it would count them as lost."""
+    async with asynchronous_pair() as pair:
+        told = await pair.caller.pull(pair.master.address, SHARED, limited_by_bytes=True)
+        before = told.ext_fields["rocketrioEpoch"]
+        await pair.level()
+        await pair.fail_over()
+        await send_named(pair, "new", FEW, at=pair.second)
+        addr = pair.slave.address
+        asked: dict[str, Any] = {"limited_by_bytes": True, "epoch": before}
+        force(pair.slave, PREPARING)
+        early = await pair.caller.pull(addr, SHARED, **asked)
+        assert len(messages(early)) == FEW
+        force(pair.slave, LEADING)
+        answer = await pair.caller.pull(addr, SHARED, **asked)
+        assert early.ext_fields["rocketrioEpoch"] == answer.ext_fields["rocketrioEpoch"] != before
+
+
 async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_master() -> None:
     """It may still hold what the master has lost."""
     async with asynchronous_pair() as pair:
