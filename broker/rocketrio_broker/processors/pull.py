@@ -235,8 +235,8 @@ class PullMessageProcessor:
         )
         if is_slave:
             answer.level_millis = self._level_clock.age_millis()
-        # Only a rocketrio client uses the epoch, and only for a position that was checked. With messages it gets the one
-        # that they count in, also of a log that may still change: its own epoch may have ended before them.
+        # Only a rocketrio client uses the epoch, and only for a position that was checked. With messages comes the one
+        # that they count in, also from a log that may still change: the reader's own may have ended before them.
         is_beyond = is_slave and (parted or result.next_begin_offset > result.max_offset)
         is_told_nothing = self._standing.stands_aside and code is not ResponseCode.SUCCESS
         if header.limited_by_bytes and not (is_told_nothing or is_beyond):
