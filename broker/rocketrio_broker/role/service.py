@@ -456,8 +456,11 @@ class RoleService:
         store, registration, note = self._store, self._registration, self._note
         store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
         self._epoch_role = None
-        # A slave whose offsets wait since this began for a log that has come back may not answer now.
-        self._taken = TakenOver(offsets=self._taken.offsets if self._were_back else {})
+        if self._were_back:
+            # What waits stays: a slave that has answered may not answer now.
+            self._taken = TakenOver(log_of=self._taken.log_of, offsets=self._taken.offsets)
+        else:
+            self._taken = TakenOver()
         listings = registration.listings.value
         former, self._former = self._former, None
         if former is None:
@@ -480,7 +483,7 @@ class RoleService:
         if former is None:
             fetched = await self._fetch(self._wait, found)
             missing, answers = fetched.unreachable, found.joined(fetched.survey)
-            self._taken.log_of = fetched.copied_from
+            self._taken.log_of = fetched.copied_from or self._taken.log_of
             # Before offsets are gathered: they count messages of epochs.
             if (loss := self._loss()) is not None and self._reverts_to is not None:
                 await self._revert(self._reverts_to, loss)
