@@ -16,7 +16,8 @@ from hypothesis import settings
 settings.register_profile("rocketrio", deadline=None, max_examples=40)
 settings.load_profile("rocketrio")
 
-MARKS: Final = ("slow", "real", "spark", "long", "interop")
+SPELLED_OUT: Final = ("slow", "real", "spark", "interop")
+"""Marks that stand in the file itself, where a test has them."""
 
 _java_problem = cache(java_problem)
 
@@ -31,7 +32,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without a mark that `-m` begins with: each process would import all six hundred of them."""
     mark = config.option.markexpr.partition(" ")[0]
-    if mark in MARKS and collection_path.suffix == ".py":
+    if mark in SPELLED_OUT and collection_path.suffix == ".py":
         return f"mark.{mark}" not in collection_path.read_text() or None
     return None
 

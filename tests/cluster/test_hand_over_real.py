@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from tests.support.further import every_other
 from tests.support.load import Load, numbers_in, ready
 from tests.support.ours import OurPair, our_pair_fixture
 from tests.support.waiting import HANGS, eventually
@@ -51,7 +52,7 @@ async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: OurPair) 
 @pytest.mark.parametrize("who", ["master", "follower"])
 @pytest.mark.parametrize(
     "after",
-    [0.0, 0.02, 0.08, *(pytest.param(each, marks=pytest.mark.long) for each in (0.01, 0.04))],
+    every_other([0.0, 0.01, 0.02, 0.04, 0.08]),
 )
 async def test_process_that_is_killed_in_the_middle_leaves_one_master(
     pair: OurPair, who: str, after: float

@@ -166,6 +166,7 @@ async def _has(cluster: Cluster, group: str, name: str) -> bool:
     return name in await cluster.verdicts(group)
 
 
+@pytest.mark.long
 async def test_group_that_is_behind_retention(cluster: Cluster) -> None:
     topic, group = "late-orders", "late-billing"
     queue = MessageQueue(topic, "broker-a", 0)

@@ -19,7 +19,8 @@ def test_prints_replication_beside_a_plain_copy(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled")
-@pytest.mark.parametrize("by", ["load", pytest.param("client", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("by", ["load", "client"])
 def test_holds_synchronous_sends_against_asynchronous_ones(by: str) -> None:
     *kinds, ratio = figures(
         "synchronous", "--rounds", 1, "--only", f"{by}.single_16",

@@ -25,8 +25,8 @@ SETTINGS = ("transaction_timeout=1", "transaction_check_interval=1")
         "docs/testing.md",
         "docs/tracing.md",
         "docs/monitoring.md",
-        "docs/autoscaling.md",
-        "docs/operations.md",
+        pytest.param("docs/autoscaling.md", marks=pytest.mark.long),
+        pytest.param("docs/operations.md", marks=pytest.mark.long),
         "docs/security.md",
     ],
 )

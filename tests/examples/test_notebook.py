@@ -28,6 +28,7 @@ def told(cell: dict[str, Any]) -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 async def test_notebook_runs_to_its_end(tmp_path: Path) -> None:
     executed = tmp_path / "executed.ipynb"
     quick_home(tmp_path / "spark")

@@ -126,6 +126,7 @@ async def test_hourly_delays_are_those_of_pandas_over_two_runs(
     assert (same["mean"] - found["mean_delay"]).abs().max() < 1e-9
 
 
+@pytest.mark.long
 async def test_flights_are_enriched_into_two_topics_over_two_runs(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

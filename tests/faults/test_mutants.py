@@ -6,14 +6,14 @@ import pytest
 from tests.faults.campaign import play
 from tests.faults.mutants import mutant
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.mark.parametrize(
     ("name", "story", "problem"),
     [
         ("half log", "return as master", "gone without a fault that explains it"),
-        pytest.param("follows once", "kills", "does not follow", marks=pytest.mark.long),
+        ("follows once", "kills", "does not follow"),
     ],
 )
 def test_broker_without_a_rule_is_found_where_no_answer_waits_for_a_slave(

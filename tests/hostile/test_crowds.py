@@ -21,6 +21,7 @@ import trustme
 from tests.hostile.attackers import ROOT, attacking, resident
 from tests.hostile.crowd import OVER_TLS, PLAIN
 from tests.hostile.timed_broker import CPU_TIME
+from tests.support.further import every_other
 from tests.support.processes import Process, free_port
 from tests.support.raw_client import request
 from tests.support.raw_frames import unframed
@@ -136,12 +137,12 @@ def check(waits: list[float], grown: int) -> None:
     assert (found[0] < MEDIAN, found[1] < LONGEST, grown < MEMORY) == (True, True, True), found
 
 
-@pytest.mark.parametrize("attack", PLAIN)
+@pytest.mark.parametrize("attack", every_other(PLAIN))
 def test_crowd_delays_no_neighbour(broker: Timed, attack: str, tmp_path: Path) -> None:
     check(*measured(broker, attack, tmp_path / "crowd.log"))
 
 
-@pytest.mark.parametrize("attack", OVER_TLS)
+@pytest.mark.parametrize("attack", every_other(OVER_TLS))
 def test_crowd_of_handshakes_delays_no_neighbour(
     broker_with_tls: Timed, attack: str, tmp_path: Path
 ) -> None:

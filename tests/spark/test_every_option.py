@@ -169,9 +169,7 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
 }  # fmt: skip
 
 OF_EACH_KIND = {
-    "nameServer", "subscribe", "topic", "startingOffsets", "startingTimestamp", "endingOffsetsByTimestamp",
-    "failOnDataLoss", "columns", "minPartitions", "pullTimeoutMs", "readFrom", "consumerGroup", "secretKey",
-    "tls.keyFile",
+    "nameServer", "topic", "startingOffsets", "failOnDataLoss", "minPartitions", "readFrom", "secretKey",
 }  # fmt: skip
 """A refusal ends a Python process of Spark, which costs a second: `make test-long` has more of the same kinds."""
 

@@ -125,7 +125,10 @@ def test_sql_does_it_too(named: dict[str, Any]) -> None:
     assert rows == [(1, 999, True), (2, 800, True), (4, 1600, True), (6, 2400, True)]
 
 
-@pytest.mark.parametrize("name", ["spark.md", "spark-streaming.md", "spark-writing.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["spark.md", "spark-streaming.md", pytest.param("spark-writing.md", marks=pytest.mark.long)],
+)
 def test_guide_runs(name: str, spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
     replaced = {
         "10.0.0.1:9876": cluster.name_server,

@@ -88,6 +88,7 @@ async def test_queries_with_different_accounts_share_no_client(autojump_clock: M
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_marker_is_in_nothing_that_spark_prints_or_keeps(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
