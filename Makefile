@@ -25,8 +25,8 @@ PYTEST := $(RUN) -m pytest -q
 # In a process for each core; where tests of a file share a cluster or a Spark session, the file stays in one process.
 PYTEST_APART := $(PYTEST) -n auto
 PYTEST_FILES_APART := $(PYTEST_APART) --dist loadfile
-# Processes and sockets make tests wait; twice as many at once as there are cores keep those busy.
-PYTEST_REAL := $(PYTEST) -n $(shell expr 2 \* $$(nproc)) --dist loadfile
+# Processes and sockets make tests wait; three times as many at once as there are cores keep those busy.
+PYTEST_REAL := $(PYTEST) -n $(shell expr 3 \* $$(nproc)) --dist loadfile
 INSTALLED := $(VENV)/.installed
 # Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
