@@ -590,7 +590,8 @@ class World:
         is_serving = member.broker.store.writable
         if not is_serving:
             self._not_serving = len(self.history.events), self._reign_log
-        asked = self._asked[number]
+        # A broker that is broken on purpose may lead without having claimed anything.
+        asked = self._asked.get(number) or self._asked_by(member)
         self.history.add(
             ReignBegan(
                 at=now(),
