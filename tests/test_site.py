@@ -60,6 +60,7 @@ def test_page_that_no_list_names_is_reported(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_site_is_built_without_a_warning_and_leads_where_its_sources_do(tmp_path: Path) -> None:
     """All in one test, because a build takes as long as a hundred others."""
     folder = tmp_path.resolve() / "manual"

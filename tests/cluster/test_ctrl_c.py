@@ -140,9 +140,9 @@ class CtrlC:
     "part",
     [
         pytest.param("protocol/rocketrio_protocol/remoting/channel.py", marks=pytest.mark.long),
-        "protocol/rocketrio_protocol/remoting/reactor.py",
+        pytest.param("protocol/rocketrio_protocol/remoting/reactor.py", marks=pytest.mark.long),
         "broker/rocketrio_broker/waiting/watermark.py",
-        "client/rocketrio/consuming/running.py",
+        pytest.param("client/rocketrio/consuming/running.py", marks=pytest.mark.long),
         "client/rocketrio/consuming/hand_out.py",
     ],
 )

@@ -6,6 +6,7 @@ import attrs
 import pytest
 import trio
 from tests.support.clients import client_of
+from tests.support.further import every_other
 from tests.support.steady_traffic import SteadyTraffic
 
 from rocketrio import open_admin
@@ -31,7 +32,7 @@ async def start_pair(cluster: EmbeddedCluster, name: str, network: str) -> None:
         await Member(cluster, config, host).start()
 
 
-@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("orderly", every_other([False, True]))
 async def test_second_pair_takes_over_from_the_first_and_nothing_is_lost(orderly: bool) -> None:
     traffic = SteadyTraffic("orders", "billing", orderly)
     changed_at: list[float] = []
