@@ -118,6 +118,29 @@ async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log(is_beh
         assert after[-1][0] == before[-1][0] + 1
 
 
+async def test_master_keeps_its_offsets_though_the_slave_lacks_its_last_epoch() -> None:
+    """The slave knows only the first epoch of the log, and the master's own offsets name the second."""
+    async with asynchronous_pair() as pair:
+        master, slave = pair.members
+        await pair.send("one")
+        await pair.level()
+        await slave.stop()
+        await master.stop()
+        await master.start()
+        await pair.send("two", "three")
+        end = pair.master.store.next_queue_offset("orders", 0)
+        accepted(await pair.caller.commit(pair.master.address, end))
+        await trio.sleep(10)
+        before = [line.key for line in pair.master.store.epochs.lines]
+        await master.kill()
+        damage_epochs(master, DAMAGES["deleted"])
+        await slave.start()
+        await master.start()
+        assert [line.key for line in pair.master.store.epochs.lines[:-1]] == before
+        assert await pair.caller.committed(pair.master.address) == end
+        await pair.level()
+
+
 async def test_master_gets_its_end_and_its_offsets_back_from_a_slave_that_lost_its_epochs() -> None:
     """The slave alone has both, and the master alone knows the epoch that the offsets name."""
     async with pair_of(make_disk=FaultyDisk) as pair:

@@ -4,13 +4,15 @@ Without them readers would have to go back: nothing shows that what they read in
 the lines of its master in the same way (resync.py).
 
 A slave is often a little behind a master that dies. What this log has beyond it counts as of the slave's last epoch
-then: a broker that knows a later one for these bytes keeps them, and says so (resync.py).
+then: a broker that knows a later one for these bytes keeps them, and says so (resync.py). One later epoch is known here
+all the same: that in which this broker's own offsets count.
 
 Invariant: lines are only taken over if the last bytes that both logs have are equal.
 Answers to: nothing; a broker of Apache's controller mode without its epoch file starts with an empty one.
 """
 
 import logging
+from collections.abc import Iterator, Sequence
 
 import attrs
 import trio
@@ -19,18 +21,21 @@ from rocketrio_broker.ha.history import last_boundary
 from rocketrio_broker.ha.peers import CALL_TIMEOUT
 from rocketrio_broker.ha.survey import PeerView, Survey, Surveyor
 from rocketrio_broker.ha.torn_end import COMPARED_SIZE, bytes_of, read_log
+from rocketrio_broker.offsets.reader_epochs import parse_epoch
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.ha.exchange import Epoch
 from rocketrio_protocol.remoting.ports import Dial
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
 
 async def recover_epochs(
-    store: MessageStore, found: Survey, *, surveyor: Surveyor, dial: Dial
+    store: MessageStore, found: Survey, *, surveyor: Surveyor, dial: Dial, counted_in: str | None
 ) -> None:
     """Take over the epochs of the broker with the longest log, of those that were found and have the same one.
 
+    `counted_in` names the last epoch that this broker knew, None if other bytes may have taken the place of its own.
     Never fails, and takes `CALL_TIMEOUT` seconds to ask, and as many for each log to read. `dial` reaches replication
     ports.
     """
@@ -40,7 +45,8 @@ async def recover_epochs(
         try:
             with trio.move_on_after(CALL_TIMEOUT):
                 if view.welcome is not None and await _has_same_log(store, view, dial):
-                    await store.epochs.adopt(view.welcome.epochs)
+                    lines = view.welcome.epochs
+                    await store.epochs.adopt([*lines, *_later(lines, counted_in, store)])
                     logger.warning(
                         "epochs recovered peer=%s known=%d", view.addr, len(store.epochs.lines)
                     )
@@ -49,6 +55,15 @@ async def recover_epochs(
             problem = error
         if problem is not None:
             logger.info("epochs not recovered peer=%s reason=%s", view.addr, problem)
+
+
+def _later(lines: Sequence[Epoch], name: str | None, store: MessageStore) -> Iterator[Epoch]:
+    """Yield the epoch of that name if it follows these; who wrote it, and what slaves had, is not known any more."""
+    if name is None:
+        return
+    number, start, its_id, _ = parse_epoch(name)
+    if number > lines[-1].number and lines[-1].start <= start <= store.max_physical_offset:
+        yield Epoch(number=number, id=its_id, start=start)
 
 
 def _log_end(view: PeerView) -> int:

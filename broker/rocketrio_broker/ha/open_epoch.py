@@ -90,10 +90,15 @@ class EpochOpener:
             new_name=self.new_name, reports_disk=config.ha_acknowledge == "disk"
         )
 
-    async def recover(self, found: Survey) -> None:
-        """Get the epochs of this log back from a peer if this directory has lost them. Never fails."""
+    async def recover(self, found: Survey, *, counted_in: str | None = None) -> None:
+        """Get the epochs of this log back from a peer if this directory has lost them. Never fails.
+
+        `counted_in` names the last epoch that this broker's offsets knew of the log that it has.
+        """
         if not (self._store.epochs.lines or self._store.commit_log.is_empty):
-            await recover_epochs(self._store, found, surveyor=self._surveyor, dial=self._dial)
+            await recover_epochs(
+                self._store, found, surveyor=self._surveyor, dial=self._dial, counted_in=counted_in
+            )
 
     async def ask(self, found: Survey | None = None) -> None:
         """Ask the peers in preparation of the next `open`, unless they were asked recently. Never fails.

@@ -59,7 +59,7 @@ class ReaderEpochs:
         RemoteProtocolError for a text that is not an epoch.
         """
         lines, end = self._store.epochs.lines, self._store.max_physical_offset
-        number, _, name, _ = _parsed(epoch)
+        number, _, name, _ = parse_epoch(epoch)
         if not any(line.id == name for line in lines):
             return any(line.number >= number for line in lines)
         return any(line.id == name and later.start <= end for line, later in pairwise(lines))
@@ -70,7 +70,7 @@ class ReaderEpochs:
         Raises RemoteProtocolError for a text that is not an epoch.
         """
         lines = self._store.epochs.lines
-        number, start, name, before = _parsed(epoch)
+        number, start, name, before = parse_epoch(epoch)
         if not lines:
             return None
         ends = {line.id: later.start for line, later in pairwise(lines)}
@@ -95,7 +95,7 @@ class ReaderEpochs:
         """
         lines = self._store.epochs.lines
         try:
-            _, start, name, before = _parsed(epoch)
+            _, start, name, before = parse_epoch(epoch)
         except RemoteProtocolError:
             return None
         ends = {line.id: later.start for line, later in pairwise(lines)}
@@ -137,7 +137,8 @@ def _text(lines: Sequence[Epoch]) -> str:
     return f"{last.number}.{last.start}.{last.id}.{before}"
 
 
-def _parsed(text: str) -> tuple[int, int, str, str]:
+def parse_epoch(text: str) -> tuple[int, int, str, str]:
+    """Return number, start and id of a named epoch, and the id of the one before. Raises RemoteProtocolError."""
     number, _, rest = text.partition(".")
     start, _, rest = rest.partition(".")
     name, _, before = rest.partition(".")

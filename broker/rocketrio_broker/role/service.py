@@ -488,7 +488,8 @@ class RoleService:
             if (loss := self._loss()) is not None and self._reverts_to is not None:
                 await self._revert(self._reverts_to, loss)
                 return
-            await self._opener.recover(answers)
+            known = None if fetched.sources else self._broker.consumer_offsets.known_in
+            await self._opener.recover(answers, counted_in=known)
             # The log has grown by what was fetched. Slaves may have that already:
             # their first reports count up to there.
             self._switchboard.expect_acknowledgements()
