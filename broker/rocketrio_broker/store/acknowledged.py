@@ -3,7 +3,7 @@
     rocketrioAcknowledged   <crc32> {"9f...": [53090, "10.0.0.11:10911"], ...}    two places of 4096 bytes, used in turn
 
 A report is noted here before it counts, in a mapping of the file: it outlives the process at once, and a power cut
-after `SYNC_PERIOD`. One place is written while the other one is synced, so one of them is always whole.
+after `SYNC_PERIOD`, or the next start. One place is written while the other is synced, so one of them is always whole.
 
 A slave's own word is not enough: its directory may be an older copy, which knows nothing of what it acknowledged since.
 Bytes are only given up if what the slaves say (`Epoch.covers`) and what is noted here both allow it (ha/epochs.py).
@@ -77,6 +77,8 @@ class Acknowledged:
         file = self._disk.open(self._path)
         try:
             places = [file.pread(_PLACE_SIZE, at * _PLACE_SIZE) for at in range(_PLACES)]
+            # A killed process may have left it to the kernel; what is relied on from now on survives a power cut.
+            file.fdatasync()
         finally:
             file.close()
         found = [slaves for slaves in map(_decoded, places) if slaves is not None]

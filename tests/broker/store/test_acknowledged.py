@@ -52,6 +52,16 @@ async def test_report_outlives_the_process_at_once() -> None:
     assert loaded(disk).slaves == {"a": Acknowledgement(100, BROKER), "b": Acknowledgement(0)}
 
 
+async def test_what_a_killed_process_noted_survives_a_power_cut_after_the_next_start() -> None:
+    """That broker may be a slave now, and never write the file again."""
+    disk = disk_with_root()
+    known = await begun(disk)
+    known.join("a", BROKER)
+    known.note("a", 100)
+    loaded(disk)
+    assert addresses(disk.after_cut(1, kept=0.0)) == {"a": 100}
+
+
 async def test_nothing_is_noted_of_a_slave_that_has_not_joined_nor_before_an_epoch_begins() -> None:
     disk = disk_with_root()
     known = loaded(disk)
