@@ -49,14 +49,12 @@ from tests.support.raw_client import (
     request,
     subscription,
 )
+from tests.support.slowness import slowness
 
 pytestmark = pytest.mark.slow
 
 LONGEST: Final = 0.05
-"""Seconds of CPU, on a core that does the work of `slowness` in `REFERENCE` seconds."""
-REFERENCE: Final = 0.0125
-SLOWEST: Final = 4.0
-"""How many times slower than the reference a core may be. On an even slower core the limit does not rise further."""
+"""Seconds of CPU, on a core that is not slow (tests/support/slowness.py)."""
 TRIES: Final = 3
 TOPICS: Final = 10_000
 GROUPS: Final = 2_000
@@ -144,13 +142,6 @@ def json_body(code: int, value: Callable[[int], object]) -> Make:
 def many(name: str, number: int) -> list[dict[str, str]]:
     """Return a thousand new topics or groups."""
     return [{name: f"many{number}-{each}"} for each in range(1_000)]
-
-
-def slowness() -> float:
-    """Return how many times slower than the reference this core is now: others may share it, or its caches."""
-    began = time.thread_time()
-    sum(number * number for number in range(200_000))
-    return min(max(1.0, (time.thread_time() - began) / REFERENCE), SLOWEST)
 
 
 def topic_of(number: int) -> str:
