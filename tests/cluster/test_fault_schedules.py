@@ -81,6 +81,15 @@ def soak(*arguments: str) -> "subprocess.Popen[str]":
     )
 
 
+async def asks_nobody(*_: object) -> None:
+    """Stand for what asks slaves, and gets nothing from them."""
+
+
+async def fetches_nothing(*_: object) -> FetchedTail:
+    """Stand for the search for a longer log, and find none."""
+    return FetchedTail()
+
+
 @pytest.mark.parametrize(
     ("first", "count"),
     [(0, SEEDS), pytest.param(SEEDS, FURTHER_SEEDS, marks=pytest.mark.long)],
@@ -131,9 +140,6 @@ def test_masters_change_places_and_break_nothing() -> None:
 
 
 def test_new_master_that_asks_no_slave_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asks_nobody(*_: object) -> None:
-        pass
-
     monkeypatch.setattr(SlaveTables, "take_over", asks_nobody)
     assert broken_promises(switching(SWITCH)) == {"created and gone"}
 
@@ -151,11 +157,8 @@ def test_new_master_without_the_last_message_is_seen(monkeypatch: pytest.MonkeyP
     # It gets back what only the old master has left.
     assert broken_promises(switching(SWITCH)) == set()
 
-    async def asks_nobody(*_: object) -> FetchedTail:
-        return FetchedTail()
-
     monkeypatch.setattr(ReplicatedLog, "end_replication", forgetting)
-    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    monkeypatch.setattr(MissingTail, "fetch", fetches_nothing)
     assert "a slave still had the tail" in broken_promises(switching(SWITCH))
 
 
@@ -246,12 +249,9 @@ def test_acknowledging_before_the_disk_is_seen(monkeypatch: pytest.MonkeyPatch) 
     def flushed_in_words(files: MappedFileQueue | None, log: list[MappedFile]) -> None:
         pass
 
-    async def asks_nobody(*_: object) -> FetchedTail:
-        return FetchedTail()
-
     monkeypatch.setattr(flush, "_flush_files", flushed_in_words)
     # A slave would give back what the disk never had, and so would an operator who makes it master.
-    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    monkeypatch.setattr(MissingTail, "fetch", fetches_nothing)
     monkeypatch.setattr(injector, "decide_between_histories", decides_nothing)
     broken = broken_promises(schedule_of(POWER_CUT))
     assert {"acknowledged and lost", "came back with less"} <= broken
@@ -260,9 +260,6 @@ def test_acknowledging_before_the_disk_is_seen(monkeypatch: pytest.MonkeyPatch) 
 def test_lowering_an_offset_while_tables_are_merged_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def asks_nobody(*_: object) -> None:
-        pass
-
     # The master that returns learns nothing, and its slave copies it.
     monkeypatch.setattr(broker, "_gather", asks_nobody)
     monkeypatch.setattr(Version, "is_newer_than", lambda ours, other: ours != other)
@@ -273,9 +270,6 @@ def test_lowering_an_offset_while_tables_are_merged_is_seen(
 def test_master_that_asks_no_slave_for_offsets_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     outage = schedule_of(Fault(8.0, 6.0, "kill", "master"))
     assert broken_promises(outage) == set()
-
-    async def asks_nobody(*_: object) -> None:
-        pass
 
     monkeypatch.setattr(broker, "_gather", asks_nobody)
     assert broken_promises(outage) == {"slaves were not asked"}
@@ -294,9 +288,6 @@ def test_slave_that_answers_once_the_master_claims_is_too_late_with_its_offsets(
     assert check(ended) == []
     (began,) = events_of(ended, ReignBegan)
     assert (began.at, began.asked) == (15.1 + 5.6, ((1, "failed"),))
-
-    async def asks_nobody(*_: object) -> None:
-        pass
 
     monkeypatch.setattr(broker, "_gather", asks_nobody)
     assert broken_promises(outage) == {"slaves were not asked"}
@@ -408,10 +399,7 @@ def test_slave_that_grabs_for_the_place_of_a_living_master_is_refused(
 
 
 def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asks_nobody(*_: object) -> FetchedTail:
-        return FetchedTail()
-
-    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    monkeypatch.setattr(MissingTail, "fetch", fetches_nothing)
     assert "a slave still had the tail" in broken_promises(schedule_of(POWER_CUT, mode="async"))
 
 
@@ -456,9 +444,6 @@ def test_master_that_asks_no_slave_is_seen_whatever_else_breaks(
 def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a slave that compares nothing: its master comes back shorter, and outgrows it."""
 
-    async def asks_nobody(*_: object) -> FetchedTail:
-        return FetchedTail()
-
     def trusting(resync: Resync) -> HistoryCheck:
         return HistoryCheck(resync._log, resync._log.max_offset)
 
@@ -468,7 +453,7 @@ def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPat
     async def believes(resync: Resync, welcome: Welcome, _: str) -> None:
         await resync._store.epochs.adopt(welcome.epochs)
 
-    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    monkeypatch.setattr(MissingTail, "fetch", fetches_nothing)
     monkeypatch.setattr(Resync, "begin", trusting)
     monkeypatch.setattr(Resync, "take_welcome", believes)
     monkeypatch.setattr(connection, "common_boundary", lambda *_: None)

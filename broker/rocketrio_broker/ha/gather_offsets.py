@@ -60,16 +60,16 @@ most)."""
 
 @attrs.define
 class TakenOver:
-    """What a master has taken over from slaves since it began to lead."""
+    """The tables, the log and the offsets that a master got from its slaves since it began to lead."""
 
     tables_of: set[str] = attrs.field(factory=set)
     """Slaves whose tables are here already, and which are not asked for them again."""
     log_of: str | None = None
     """The slave from which this whole log was copied, if it was empty."""
     offsets: dict[str, VersionedConsumerOffsets] = attrs.field(factory=dict)
-    """Those of slaves that wait until this log is whole."""
+    """By the address of a slave, its offsets, which are joined with this broker's once this log is whole."""
     is_whole: bool = False
-    """Whether this log is whole: nothing is fetched any more, and offsets are taken over at once."""
+    """True once nothing more is fetched for this log. Offsets that come later are joined immediately."""
 
 
 @attrs.frozen

@@ -457,7 +457,7 @@ class RoleService:
         store.refusals.lift(Refuser.EPOCH)  # It was left if opening one was cancelled.
         self._epoch_role = None
         if self._were_back:
-            # What waits stays: a slave that has answered may not answer now.
+            # The offsets that wait are kept: a slave that has answered before may not answer now.
             self._taken = TakenOver(log_of=self._taken.log_of, offsets=self._taken.offsets)
         else:
             self._taken = TakenOver()
@@ -514,7 +514,7 @@ class RoleService:
             back = {log.addr: log.end for log in longer}
             # What could not be fetched the last time either is no reason to begin for ever.
             if other is None and back and back != self._were_back:
-                # Offsets are not cut to a log that grows.
+                # The slaves' offsets still wait: this log is going to be longer.
                 self._were_back = back
                 logger.info(
                     "longer logs have come back, taking over begins again brokers=%s",
