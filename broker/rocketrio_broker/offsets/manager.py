@@ -20,6 +20,7 @@ from math import inf
 from time import perf_counter
 from typing import Any, Final
 
+import attrs
 import trio
 
 from rocketrio_broker.offsets.journal import OffsetJournal
@@ -103,6 +104,15 @@ class _LastCommits:
         return now - self._times.get(where, -inf) <= OVERTAKEN_WITHIN
 
 
+@attrs.define
+class _Claim:
+    """A queue's owner, as this broker knows it."""
+
+    ownership: str
+    known: Version
+    """The stored offset as its claim was answered, and as its own commits have changed it since."""
+
+
 class ConsumerOffsetManager:
     """The table of one broker, with its files."""
 
@@ -137,7 +147,7 @@ class ConsumerOffsetManager:
         self._answer = SharedWork(partial(self.body, with_versions=False))
         self._versioned_answer = SharedWork(partial(self.body, with_versions=True))
         self._checksums: list[int] = []
-        self._claims: dict[tuple[str, str, int], str] = {}
+        self._claims: dict[tuple[str, str, int], _Claim] = {}
         self._being_removed: dict[str, int] = {}
         """The incarnations of topics whose offsets are being removed: their queues still have the old messages."""
         self._claim_count = 0
@@ -337,6 +347,10 @@ class ConsumerOffsetManager:
                 )  # fmt: skip
         if outcome is not CommitOutcome.STORED:
             self.count_refused(group)
+        elif commit.is_owner:
+            claim = self._claims.get((group, topic, queue_id))
+            if claim is not None and claim.known == before:
+                claim.known = after
         return outcome, after
 
     def count_refused(self, group: str) -> None:
@@ -380,14 +394,24 @@ class ConsumerOffsetManager:
         # With the client's id: after a restart the count begins again, and the earlier claims are unknown.
         ownership = f"{self._claim_count}@{client_id}"
         self._claims.pop(where, None)
-        self._claims[where] = ownership
+        self._claims[where] = _Claim(ownership, self.query_version(group, topic, queue_id))
         if len(self._claims) > CLAIMS_LIMIT:
             del self._claims[next(iter(self._claims))]
         return ownership
 
     def is_owner(self, group: str, topic: str, queue_id: int, ownership: str) -> bool:
         """Return True if no other client has claimed the queue here since."""
-        return self._claims.get((group, topic, queue_id)) == ownership
+        claim = self._claims.get((group, topic, queue_id))
+        return claim is not None and claim.ownership == ownership
+
+    def may_seek(self, group: str, topic: str, queue_id: int, ownership: str) -> bool:
+        """Return True for the owner, unless others have changed the offset since its claim.
+
+        The next owner may have claimed the queue at another broker while this seek was on its way.
+        """
+        claim = self._claims.get((group, topic, queue_id))
+        stands = self.query_version(group, topic, queue_id)
+        return claim is not None and (claim.ownership, claim.known) == (ownership, stands)
 
     # --------------------------------------------------------------------------------------- reads
 

@@ -288,7 +288,8 @@ class OffsetProcessor:
             )
         if header.ownership is None:
             return self._commit_of_slave(header, generation, stands)
-        is_owner = self._consumer_offsets.is_owner(
+        offsets = self._consumer_offsets
+        is_owner = (offsets.may_seek if header.seek else offsets.is_owner)(
             header.consumer_group, header.topic, header.queue_id, header.ownership
         )
         return Commit(

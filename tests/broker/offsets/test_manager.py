@@ -638,6 +638,21 @@ def test_only_the_last_claim_counts_and_none_of_another_run() -> None:
     assert not manager().is_owner("G", "T", 0, second)
 
 
+def test_the_owner_may_seek_until_others_change_the_offset() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 100)
+    first = offsets.claim("G", "T", 0, "me")
+    offsets.commit_version("G", "T", 0, Commit(110, Generation(), is_owner=True))
+    assert offsets.may_seek("G", "T", 0, first)
+    offsets.commit_version("G", "T", 0, Commit(120, Generation()))  # The master's.
+    offsets.commit_version("G", "T", 0, Commit(130, Generation(), is_owner=True))
+    assert offsets.is_owner("G", "T", 0, first)
+    assert not offsets.may_seek("G", "T", 0, first)
+    again = offsets.claim("G", "T", 0, "me")
+    assert offsets.may_seek("G", "T", 0, again)
+    assert not offsets.may_seek("G", "T", 0, first)
+
+
 def test_outcome_of_a_commit_is_returned() -> None:
     offsets = manager()
     offsets.commit_offset("G", "T", 0, 100)

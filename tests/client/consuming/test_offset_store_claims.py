@@ -9,9 +9,10 @@ from tests.client.consuming.offset_stores import QUEUE, at, commit, read, seek
 
 from rocketrio import NOT_FOUND, CommitRefusedError
 from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore, StandingOffset
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.offset import (
+    CommitOutcome,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
@@ -137,6 +138,50 @@ async def test_seek_of_the_owner_is_stored_after_the_broker_forgot_the_claim(
     await trio.sleep(5)
     await seek(store, 2)
     assert await at(store, master.address) == 2
+
+
+async def committed_at_both(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster, slave: Member
+) -> str:
+    """Commit to the slave too, during an outage; return the slave's address once it has the master's newer offset."""
+    await read(store)
+    await commit(store, 5)
+    await cluster.kill_master()
+    await commit(store, 6)
+    await cluster.restart_master()
+    await trio.sleep(10)
+    await other_member(store, 9)
+    await trio.sleep(5)
+    addr = slave.broker.address
+    assert await at(store, addr) == 9
+    return addr
+
+
+async def test_seek_that_reaches_a_slave_late_lowers_nothing_the_next_owner_committed_elsewhere(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster, slave: Member
+) -> None:
+    addr = await committed_at_both(store, cluster, slave)
+    claim = store._claims[QUEUE]
+    late = await store.client.api.update_consumer_offset(
+        addr,
+        "g",
+        QUEUE,
+        2,
+        generation=claim.generation,
+        ownership=claim.ownerships[addr],
+        seek=True,
+    )
+    assert late.outcome == CommitOutcome.UNCLAIMED
+    assert await at(store, addr) == 9
+
+
+async def test_seek_of_the_owner_is_stored_though_others_committed_since_its_claim(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster, slave: Member
+) -> None:
+    addr = await committed_at_both(store, cluster, slave)
+    await cluster.kill_master()
+    await seek(store, 2)
+    assert await at(store, addr) == 2
 
 
 async def test_seek_of_a_member_that_lost_the_queue_is_dropped(
