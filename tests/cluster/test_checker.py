@@ -821,6 +821,9 @@ def test_offset_that_is_lowered_without_an_order_is_reported() -> None:
     assert of_resets(lower, fall, attrs.evolve(fall, at=11.0)) == told
     forward = attrs.evolve(fall, offset=2, generation=(0, 1))
     assert of_resets(forward) == set()
+    # The master's queue ends there: nothing is read again.
+    assert of_resets(attrs.evolve(fall, queue_end=1)) == set()
+    assert of_resets(attrs.evolve(fall, queue_end=2)) == told
 
 
 def test_slave_that_left_while_a_message_was_sent_counts_with_what_it_had() -> None:
@@ -961,6 +964,20 @@ def test_offset_that_falls_below_the_end_of_a_shorter_log_is_reported() -> None:
     cut = [*RIGHT, *tail_cut(slave_end=100)]
     assert broken([*cut, seen(32.0, 0, 1)], **ends) == set()
     assert broken([*cut, seen(32.0, 0, 0)], **ends) == {"offset went back"}
+
+
+def test_offset_of_a_broker_that_was_away_while_its_end_was_lost_may_fall() -> None:
+    """Its group still read it there."""
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    ends: dict[str, Any] = {"master": left, "slave": attrs.evolve(left, broker=1), "flush": "async"}
+    ended, reign_ended, started, began = restarted(30.0, "power cut", flushed=100, kept=100)
+    away = attrs.evolve(began, others=((0, 100, 100),), holders=((0, 100), (1, 200)))
+    fall = seen(31.5, 1, 2), seen(32.0, 1, 1)
+    told = "offset went back"
+    cut = [*RIGHT, ended, reign_ended, started]
+    assert told not in broken([*cut, away, *fall], **ends)
+    assert told in broken([*cut, away, fall[0], seen(32.0, 1, 0)], **ends)
+    assert told in broken([*cut, attrs.evolve(away, holders=((0, 100),)), *fall], **ends)
 
 
 def test_what_the_disk_has_confirmed_is_shown_again_after_a_restart() -> None:

@@ -89,8 +89,10 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                     falls.append(_Fall(queue_id, end, brokers={began.broker}))
             case ReignBegan():
                 if event in losses.values():
+                    running = {number for number, _, _ in event.others}
+                    longer = {number for number, end in event.holders if end > event.kept}
+                    others = (running | longer) - {event.broker}
                     for queue_id, end in enumerate(event.queue_ends):
-                        others = {number for number, _, _ in event.others} - {event.broker}
                         falls.append(_Fall(queue_id, end, brokers=others))
                 # What such a slave holds beyond its own log is not taken over, and it copies the master's offsets.
                 behind = [number for number, end, _ in event.others if end < event.kept]
@@ -102,9 +104,11 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                 # An owner or an operator may send it again to another broker, which carries it out as well.
                 if offset < event.before:
                     obeyed = [one for one in orders if one.allows(broker, queue_id, offset)]
+                    # A member whose position is beyond the end of the queue goes back to it: there is nothing to read.
+                    is_to_the_end = event.queue_end is not None and offset >= event.queue_end
                     if obeyed:
                         max(obeyed, key=lambda one: one.offset).used.add(broker)
-                    else:
+                    elif not is_to_the_end:
                         yield Violation("lowered without an order", "", event)
                 falls.append(_Fall(queue_id, offset, generation=generation))
             case MemberEnded(broker=broker):

@@ -25,6 +25,8 @@ def note_commits(world: World) -> Iterator[None]:
         after, folder = offsets.query_version(GROUP, TOPIC, queue_id), offsets._file.path.parent
         if after != before and folder in folders:
             known = max(before.generation, commit.generation or FIRST)
+            member = world.cluster.members[folders.index(folder)]
+            is_master = member.is_running and not member.broker.store.is_slave
             world.history.add(
                 OffsetStored(
                     at=now(),
@@ -35,6 +37,7 @@ def note_commits(world: World) -> Iterator[None]:
                     generation=tuple(after.generation),
                     is_ordered=after.generation > known,
                     is_reset=commit.is_reset,
+                    queue_end=world.queue_ends(member)[queue_id] if is_master else None,
                 )
             )
 

@@ -201,6 +201,8 @@ class OffsetStored(Event):
     """The broker opened this generation: no order had lowered the offset so yet, as far as it and its caller know."""
     is_reset: bool
     """By an operator."""
+    queue_end: int | None = None
+    """Where the queue ends at a master; None at a slave, which may lack messages."""
 
 
 @attrs.frozen(kw_only=True)
