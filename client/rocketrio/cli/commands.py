@@ -3,7 +3,7 @@
 `reads`, `changes` and `sends` of `call.py` mark a command; tests and protected contexts read the mark.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -26,6 +26,7 @@ _OTHER_WORDS: Final = {
     "--name-server": "--namesrv",
     "--nameserver": "--namesrv",
     "--server": "--namesrv",
+    "-n": "--namesrv",
     "--consumer-group": "--group",
     "-g": "--group",
     "--offset": "--from",
@@ -53,6 +54,15 @@ def mark(function: CallableT, effect: Effect) -> CallableT:
     return function
 
 
+def with_our_word(error: click.NoSuchOption, options: Collection[str]) -> click.NoSuchOption:
+    """Return the error with the name that rocketrio has for the option, if that is one of `options`."""
+    ours = _OTHER_WORDS.get(error.option_name)
+    if ours not in options:
+        return error
+    text = f"{error.message} Did you mean {ours!r}?"
+    return click.NoSuchOption(error.option_name, text, ctx=error.ctx)
+
+
 class Command(command_line.DocumentedCommand):
     """A command that shows its effect and its options by kind in `--help`."""
 
@@ -68,11 +78,7 @@ class Command(command_line.DocumentedCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            ours = _OTHER_WORDS.get(error.option_name)
-            if ours not in self._options():
-                raise
-            text = f"{error.message} Did you mean {ours!r}?"
-            raise click.NoSuchOption(error.option_name, text, ctx=error.ctx) from error
+            raise with_our_word(error, self._options()) from None
         except click.UsageError as error:
             flag = self._flag_with_number(given)
             if flag is None or type(error) is not click.UsageError:

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from rocketrio.cli.commands import GIVEN_BEFORE, Group
+from rocketrio.cli.commands import GIVEN_BEFORE, Group, with_our_word
 from rocketrio.cli.say import guarding, one_line, say
 
 DONE_IN_PART: Final = 3
@@ -73,7 +73,10 @@ class Shell(Group):
         """Understand `--version --json`, in both orders, and keep options of the cluster for the command."""
         ctx.meta[VERSION_AS_JSON] = is_json = set(args) == {"--version", "--json"}
         ctx.meta[GIVEN_BEFORE], args = _cluster_options_first(args)
-        return super().parse_args(ctx, ["--version"] if is_json else args)
+        try:
+            return super().parse_args(ctx, ["--version"] if is_json else args)
+        except click.NoSuchOption as error:
+            raise with_our_word(error, CLUSTER_OPTIONS) from None
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; end with one line and exit code 1 if standard output cannot be written."""

@@ -57,6 +57,8 @@ def test_option_before_a_command_without_it_is_an_error(command: list[str]) -> N
         (["consume", "t", "--group", "g", "--limit", "3"], "Did you mean '--count'?"),
         (["consume", "t", "-g", "g"], "Did you mean '--group'?"),
         (["topic", "list", "--server", "h:1"], "Did you mean '--namesrv'?"),
+        (["topic", "list", "-n", "h:1"], "Did you mean '--namesrv'?"),
+        (["-n", "h:1", "topic", "list"], "Did you mean '--namesrv'?"),
         (["message", "browse", "t", "--last", "2"], "--last takes no number, give --count too"),
         (["broker", "role", "h:x", "slave"], "`rocketrio cluster list` shows them"),
     ],
