@@ -78,8 +78,17 @@ def cut_files(member: Member) -> list[str]:
 
 def forget_role(member: Member) -> None:
     """Have a broker that is down start with its settings, as a machine that was built again."""
-    for name in (FILE_NAME, f"{FILE_NAME}.bak"):
-        path = member.config.config_directory / name
+    _lose_file(member, FILE_NAME)
+
+
+def forget_peers(member: Member) -> None:
+    """Have a broker that is down know neither its slaves nor its master, as if a power cut had taken the file."""
+    _lose_file(member, "slaves.json")
+
+
+def _lose_file(member: Member, name: str) -> None:
+    for each in (name, f"{name}.bak"):
+        path = member.config.config_directory / each
         if member.disk.exists(path):
             member.disk.unlink(path)
 

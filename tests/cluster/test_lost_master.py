@@ -1,5 +1,6 @@
 """A name loses its master, or its master's disk or role: it has a master again, or each broker says what is missing."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import pytest
@@ -8,6 +9,7 @@ from tests.cluster.members import (
     another_member,
     copy_of,
     failed_over,
+    forget_peers,
     forget_role,
     role_of,
     set_back,
@@ -17,6 +19,7 @@ from tests.support.caller import accepted
 from tests.support.pair import Pair, pair_of
 
 from rocketrio_broker.embedded import Member
+from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.role.service import FAR_BEHIND, NOBODY_LEADS_AFTER
 from rocketrio_protocol.codes import ResponseCode
 
@@ -69,6 +72,60 @@ async def test_former_master_leads_again_if_its_successor_forgot_that_it_is_mast
         await pair.level()
         assert await pair.read(first) == ["one", "two", "three"]
         assert await pair.problems(first) == await pair.problems(second) == []
+
+
+async def test_former_master_leads_again_though_it_has_the_id_of_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Name servers list the one that registered last, and that is always this one when it looks."""
+    async with pair_of() as pair:
+        first, second = pair.members
+        await trio.sleep(KNOWN_WITHIN)
+        await pair.send("one")
+        await pair.level()
+        accepted(await pair.hand_over())
+        await pair.level(first, second)
+        assert role_of(first) == ("slave", 1)
+        own, listed = first.broker.address, Peers.listed
+        await second.kill()
+        await first.kill()
+        forget_role(second)
+        forget_peers(first)
+
+        async def lists_itself(peers: Peers, name_server: str) -> Mapping[int, str]:
+            found = await listed(peers, name_server)
+            return {**found, 1: own} if peers.own_addr == own else found
+
+        monkeypatch.setattr(Peers, "listed", lists_itself)
+        await second.start()
+        await first.start()
+        await trio.sleep(SOON)
+        assert role_of(first) == ("async-master", 0)
+        assert role_of(second) == ("slave", 1)
+        assert await pair.read(first) == ["one"]
+
+
+async def test_broker_that_yields_to_a_master_it_cannot_ask_lowers_no_offset() -> None:
+    """It has lost its role, and lacks messages whose offset its group has committed there."""
+    async with pair_of() as pair:
+        first, second = await healed(pair)
+        await first.kill()
+        await pair.send_many(10, at=second)
+        end = len(await pair.read(second))
+        await pair.caller.commit(second.broker.address, end)
+        pair.part(first, second.host)
+        await first.start()
+        await pair.caller.commit(first.broker.address, end)
+        await first.kill()
+        forget_role(first)
+        await first.start()
+        await trio.sleep(KNOWN_WITHIN)
+        assert "a name server lists" in await pair.refused(at=first)
+        pair.network.heal()
+        await trio.sleep(SOON)
+        assert role_of(first)[0] == "slave"
+        for member in (first, second):
+            assert await pair.caller.committed(member.broker.address) == end
 
 
 async def test_former_master_gets_first_what_its_successor_still_has() -> None:

@@ -9,8 +9,8 @@ Invariant: no committed offset of this master is lowered, except by a reset or s
 Invariant: no offset lies beyond the end of its queue here (`queue_end`), neither one of this broker nor a slave's:
 messages that get those numbers now would be skipped. This broker has such offsets after its log lost its end, or if it
 was a slave.
-Invariant: no offset is lowered to the end of a log that still grows: while a broker may find a longer log of its name,
-the slaves' offsets wait (`TakenOver.offsets`), and its own are not compared with its queues.
+Invariant: no offset is lowered to the end of a log that still grows, nor by a broker that may yet yield to another
+master: until then the slaves' offsets wait (`TakenOver.offsets`), and its own are not compared with its queues.
 Invariant: an offset of a slave counts messages of this log. A rocketrio slave names the epoch of the log that its
 offsets count, and they count up to the address where the logs part (`shared_ends`): a former master may have, or have
 just cut off, a tail or a whole log of its own. Offsets of the slave from which this whole log was copied count messages

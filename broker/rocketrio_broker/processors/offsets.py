@@ -12,6 +12,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
+import trio
+
 from rocketrio_broker.access.needs import (
     ADDRESS,
     GET,
@@ -29,6 +31,7 @@ from rocketrio_broker.offsets.version import NO_OFFSET, Commit, Generation, Vers
 from rocketrio_broker.requests.declaration import Audited, answers
 from rocketrio_broker.requests.refusal import RefusedError
 from rocketrio_broker.role.answering import SERVING
+from rocketrio_broker.role.standing import CLAIMING
 from rocketrio_broker.state import BrokerState
 from rocketrio_broker.store.query import Boundary
 from rocketrio_protocol.codes import VERSION_5, ResponseCode
@@ -39,6 +42,8 @@ from rocketrio_protocol.names import RETRY_PREFIX, group_name_problem, kept_topi
 from rocketrio_protocol.reader_place import epoch_of
 from rocketrio_protocol.remoting.channel import Channel
 
+CLAIM_LIMIT: Final = 3.0
+"""Seconds for which a query waits while this broker claims to lead: it joins its slaves' offsets then."""
 _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
 
 
@@ -87,10 +92,15 @@ class OffsetProcessor:
     def query_consumer_offset(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
-        return self._query_late(request) if self._absence.must_ask else self._query(request)
+        must_wait = self._standing.now is CLAIMING or self._absence.must_ask
+        return self._query_late(request) if must_wait else self._query(request)
 
     async def _query_late(self, request: RemotingCommand) -> RemotingCommand:
-        await self._absence.slaves_asked()
+        with trio.move_on_after(CLAIM_LIMIT):
+            while self._standing.now is CLAIMING:
+                await self._standing.changes.wait_past(self._standing.changes.value)
+        if self._absence.must_ask:
+            await self._absence.slaves_asked()
         return self._query(request)
 
     def _query(self, request: RemotingCommand) -> RemotingCommand:

@@ -380,8 +380,7 @@ class RoleService:
             is_following = slave.client.state is HAClientState.FOLLOWING
             if not is_following or self._registration.master.addr is None:
                 last = self._registration.last_master or self._last_master
-                # Of two slaves that have one id, name servers list now this one and now that one.
-                found = await self._surveyor.survey(filter(None, [last, *self._fellows]))
+                found = await self._surveyor.survey({*self._also_asked(), *filter(None, [last])})
                 problem, fellows = why_nobody_leads(found), slaves_of(found)
             self._fellows = fellows
             if problem is None:
@@ -522,8 +521,6 @@ class RoleService:
                 )
                 return
             self._were_back = {}
-            if other is None:
-                self._take_offsets()
         else:
             self._take_offsets()
             # The former master has checked that no other leads. The epoch first: slaves connect again when they learn
@@ -539,6 +536,10 @@ class RoleService:
             listed = await self._register(former)
             other = None if listed is None else OtherMaster(listed, is_listed=True)
         if other is None:
+            if former is None:
+                # One that yields until here, because a name server knows a master that it could not ask, has lowered
+                # no offset: that master would take the lower one for a newer one. Queries wait until here.
+                self._take_offsets()
             await self._take_over(registration.refusals.value, listings)
         else:
             await self._yield_to(other)
@@ -586,7 +587,10 @@ class RoleService:
 
     def _also_asked(self) -> set[str]:
         """Return brokers that name servers may not list yet, or no more: the last master, and other slaves."""
-        return {*self._peers.connecting(), *self._fellows, *filter(None, [self._last_master])}
+        # Of two brokers that have one id, name servers list now this one and now that one.
+        sharing = self._registration.id_shared_with()
+        last = filter(None, [self._last_master])
+        return {*self._peers.connecting(), *self._fellows, *sharing, *last}
 
     async def _look_again(self, silent: Collection[str]) -> Survey:
         """Ask the peers once more: one may have claimed the name before this broker, or may have a longer log.
