@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
+import attrs
 import pytest
 import trio
 from tests.cluster.members import (
@@ -103,6 +104,27 @@ async def test_former_master_leads_again_though_it_has_the_id_of_its_successor(
         assert role_of(first) == ("async-master", 0)
         assert role_of(second) == ("slave", 1)
         assert await pair.read(first) == ["one"]
+
+
+async def test_former_master_leads_again_if_only_an_order_made_it_master() -> None:
+    """The operator changed both settings, too, and only the other broker has read its new ones."""
+    async with pair_of() as pair:
+        first, second = pair.members
+        await trio.sleep(KNOWN_WITHIN)
+        await pair.change(first, "slave", 2)
+        await pair.promote(second)
+        first.config = attrs.evolve(first.config, role="slave", broker_id=2)
+        await trio.sleep(KNOWN_WITHIN)
+        accepted(await pair.hand_over(at=second))
+        await pair.send("one")
+        await pair.level()
+        await first.kill()
+        forget_role(first)
+        await first.start()
+        await trio.sleep(SOON)
+        assert role_of(first) == ("slave", 2)
+        assert role_of(second) == ("async-master", 0)
+        assert await pair.read(second) == ["one"]
 
 
 async def test_broker_that_yields_to_a_master_it_cannot_ask_lowers_no_offset() -> None:

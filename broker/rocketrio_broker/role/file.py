@@ -89,6 +89,12 @@ class RoleFile:
         """Return True if an operator gave the held role, False if another broker did."""
         return self._held == self._ordered
 
+    @property
+    def as_master(self) -> RoleAndId | None:
+        """The master's role that an operator's last order gave, or else the settings; None if both say slave."""
+        given = (self._ordered, self.configured)
+        return next((one for one in given if one is not None and one.role != "slave"), None)
+
     def apply(self, config: BrokerConfig) -> BrokerConfig:
         """Return the settings with the held role and id."""
         return attrs.evolve(config, role=self._held.role, broker_id=self._held.broker_id)

@@ -367,7 +367,7 @@ class RoleService:
             self._broker.slave = None
 
     async def _watch_name(self, slave: SlaveReplication) -> None:
-        """Report that the name has no master; lead again if the settings say so and all others are slaves.
+        """Report that the name has no master; lead again if settings or an order say so and all others are slaves.
 
         A master that was replaced holds the role of a slave. If its successor then loses its disk or its role file, it
         starts as the slave of its settings, and both would follow each other for ever.
@@ -388,9 +388,10 @@ class RoleService:
             elif trio.current_time() < since + NOBODY_LEADS_AFTER:
                 continue
             elif await self._may_lead_again(found, last):
-                master = self._role_file.configured
+                master = self._role_file.as_master
+                assert master is not None
                 logger.warning(
-                    "no broker of this name is master, this one leads again as its settings say "
+                    "no broker of this name is master, this one leads again as its settings say, or an order "
                     "role=%s slaves=%s",
                     master.role, ",".join(sorted(slaves_of(found))),
                 )  # fmt: skip
@@ -403,14 +404,14 @@ class RoleService:
                 logger.warning("no broker of this name is master problem=%s", problem)
 
     async def _may_lead_again(self, found: Survey, last: str | None) -> bool:
-        """Return whether this broker is master by its settings, and all that it knows of are slaves of no master.
+        """Return whether settings or an order say master, and all that it knows of are slaves of no master.
 
         An order to be a slave stands until it was carried out: until another broker has led since this one did. A
         hand-over does not: its successor says that it is a slave, and has forgotten that it was to lead.
         """
         if (
             self._standing.now is not FOLLOWING
-            or self._role_file.configured.role == "slave"
+            or self._role_file.as_master is None
             or not all_are_slaves(found, last)
         ):
             return False

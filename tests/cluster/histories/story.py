@@ -195,7 +195,9 @@ def _last_handled(history: History) -> float:
 
 def _is_at_rest(world: World) -> bool:
     master = world.master.broker.store
-    is_level = all(
+    # What readers are not shown yet is in no queue that they could have read to its end.
+    is_shown = master.read_gate.end.value >= master.max_physical_offset
+    is_level = is_shown and all(
         member.broker.store.dispatched.value == master.max_physical_offset
         for member in world.cluster.members
     )
