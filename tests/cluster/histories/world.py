@@ -160,6 +160,10 @@ class Asked:
     outcomes: tuple[tuple[int, Outcome], ...]
     named: tuple[int, ...]
 
+    def could_know_of(self, number: int) -> bool:
+        """Whether that broker could be reached, or a name server named it."""
+        return number in self.named or dict(self.outcomes).get(number) != "unreachable"
+
 
 @attrs.frozen
 class Copy:
@@ -577,9 +581,14 @@ class World:
         number = self.number(member.host)
         if self._reigning == number:
             return
+        # A broker that is broken on purpose may lead without having claimed anything.
+        asked = self._asked.get(number) or self._asked_by(member)
         for other in self.cluster.members:
-            if other is not member and other.is_running and other.broker.store.writable:
-                self.history.add(TwoMasters(at=now(), broker=number, other=self.number(other.host)))
+            one = self.number(other.host)
+            is_writing = other is not member and other.is_running and other.broker.store.writable
+            # Two that cannot know of each other are beyond what is promised (docs/decisions/0041).
+            if is_writing and asked.could_know_of(one):
+                self.history.add(TwoMasters(at=now(), broker=number, other=one))
         if self._reigning is not None:
             self.end_reign(self.cluster.members[self._reigning])
         before = self._told[number]
@@ -590,8 +599,6 @@ class World:
         is_serving = member.broker.store.writable
         if not is_serving:
             self._not_serving = len(self.history.events), self._reign_log
-        # A broker that is broken on purpose may lead without having claimed anything.
-        asked = self._asked.get(number) or self._asked_by(member)
         self.history.add(
             ReignBegan(
                 at=now(),
