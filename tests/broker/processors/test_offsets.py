@@ -13,6 +13,8 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_broker.offsets import manager as consumer_offsets
 from rocketrio_broker.offsets.version import LEAD_LIMIT
+from rocketrio_broker.processors.offsets import CLAIM_LIMIT
+from rocketrio_broker.role.standing import CLAIMING, LEADING
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import ResponseCode
@@ -51,6 +53,29 @@ async def test_a_commit_is_read_again_and_the_last_one_wins(autojump_clock: Mock
             assert (await one.ask(commit)).code == ResponseCode.SUCCESS
             assert await committed(one) == value
             assert await committed(one, zero=False) == value
+
+
+@pytest.mark.parametrize(("lasts", "waits"), [(1.0, 1.0), (10.0, CLAIM_LIMIT)])
+async def test_a_query_waits_while_its_broker_claims_to_lead(
+    autojump_clock: MockClock, lasts: float, waits: float
+) -> None:
+    """It joins its slaves' offsets at the end of that; but a member waits only so long for an answer."""
+    async with knowing_t() as one:
+        standing, offsets = one.broker.state.standing, one.broker.state.consumer_offsets
+
+        async def end_claim() -> None:
+            await trio.sleep(lasts)
+            offsets.commit_offset("G", "T", 0, 7)
+            standing.now = LEADING
+            standing.changes.advance(standing.changes.value + 1)
+
+        offsets.commit_offset("G", "T", 0, 5)
+        standing.now = CLAIMING
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end_claim)
+            began = trio.current_time()
+            assert await committed(one) == (7 if lasts < CLAIM_LIMIT else 5)
+            assert trio.current_time() == began + waits
 
 
 async def test_commit_by_5_x_for_a_group_that_is_not_known_is_refused(
