@@ -18,6 +18,7 @@ Answers to: nothing in 4.x; there the master overwrites what its slave has, or t
 
 import logging
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 import attrs
@@ -45,6 +46,8 @@ from rocketrio_protocol.remoting.ports import Dial, WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
+AGAIN_LIMIT: Final = 3.0
+"""Seconds for which a slave is followed once more that sent nothing, and answers when the time is up."""
 _FETCHING: Final = "this master is getting from a slave what it lacks"
 
 
@@ -129,6 +132,7 @@ class MissingTail:
         is_waiting_reported = is_logged = False
         asked_too, were_silent = found.also, silent_brokers(found)
         silent: dict[str, Error] = {}
+        tried: set[str] = set()
         must_ask = not is_fresh(found, trio.current_time())
         while True:
             if must_ask:
@@ -146,11 +150,16 @@ class MissingTail:
             longer = longer_logs(found, end, result.refused.keys() | silent.keys())
             if longer:
                 source = max(longer, key=lambda slave: slave.end)
-                silence = await self._follow(source, result)
-                silent = {**silent, source.addr: silence} if silence else {}
+                is_again = source.addr in tried
+                silence = await self._follow(source, result, AGAIN_LIMIT if is_again else inf)
+                if isinstance(silence, SilentPeerError) and not is_again:
+                    # One that answers now has perhaps just come back.
+                    tried.add(source.addr)
+                else:
+                    silent = {**silent, source.addr: silence} if silence else {}
                 # Either takes time, and the answers are old then: who did not answer may answer now.
                 continue
-            silent = {}  # The next round tries them again.
+            silent, tried = {}, set()  # The next round tries them again.
             rule = self._rule()
             has_waited = trio.current_time() - began >= rule.wait
             if not result.unreachable:
@@ -204,7 +213,7 @@ class MissingTail:
 
     # --- following ---------------------------------------------------------------------------
 
-    async def _follow(self, slave: PeerLog, result: FetchedTail) -> Error | None:
+    async def _follow(self, slave: PeerLog, result: FetchedTail, limit: float) -> Error | None:
         """Follow a slave until this log is as long as that slave's was; return why if nothing comes any more."""
         store = self._store
         begin = store.max_physical_offset
@@ -232,7 +241,7 @@ class MissingTail:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(client.run)
-                nursery.start_soon(self._watch, client, problem, nursery.cancel_scope)
+                nursery.start_soon(self._watch, client, problem, limit, nursery.cancel_scope)
                 await store.appended.wait_reached(slave.end)
                 nursery.cancel_scope.cancel()
         finally:
@@ -261,15 +270,17 @@ class MissingTail:
             )  # fmt: skip
         return None
 
-    async def _watch(self, client: HAClient, problem: list[Error], scope: trio.CancelScope) -> None:
-        """Stop following when the histories differ, or when nothing was received for `ReturnRule.wait` seconds."""
+    async def _watch(
+        self, client: HAClient, problem: list[Error], limit: float, scope: trio.CancelScope
+    ) -> None:
+        """Stop when the histories differ, or nothing was received for `ReturnRule.wait` or `limit` seconds."""
         store = self._store
         seen, since = store.max_physical_offset, trio.current_time()
         while not problem:
             if store.max_physical_offset > seen:
                 seen, since = store.max_physical_offset, trio.current_time()
             failures = client.failures.value
-            with trio.move_on_at(since + self._rule().wait) as waiting:
+            with trio.move_on_at(since + min(self._rule().wait, limit)) as waiting:
                 await wait_any_past((store.appended, seen), (client.failures, failures))
             if isinstance(client.problem, ReplicationError):
                 problem.append(client.problem)
