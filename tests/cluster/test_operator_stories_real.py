@@ -74,7 +74,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as stack:
         names = stack.enter_context(OurNameServer(folder / "names"))
         other = stack.enter_context(OurNameServer(folder / "other"))
-        settings = ("auto_create_topic_enable=false", "store.clean_resource_interval=0.5")
+        settings = (
+            "auto_create_topic_enable=false",
+            "store.clean_resource_interval=0.5",
+            # A file is deleted once a checkpoint says that what was made from it is on the disk.
+            "store.flush_consume_queue_thorough_interval=1",
+        )
         master = OurBroker(
             folder / "master",
             names.address,

@@ -14,6 +14,8 @@ from rocketrio_protocol.errors import (
     NotReachableError,
     TopicNotExistError,
 )
+from rocketrio_protocol.remoting import channel as channel_module
+from rocketrio_protocol.remoting import pool as pool_module
 from rocketrio_protocol.remoting.channel import SEND_REST_TIMEOUT, Channel
 from rocketrio_protocol.remoting.pool import check, open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
@@ -141,7 +143,11 @@ async def test_leaving_the_pool_gives_the_callers_own_error_back(network: Networ
             await use_it_wrongly()
 
 
-async def test_leaving_the_pool_sends_the_oneway_requests_that_are_queued(network: Network) -> None:
+async def test_leaving_the_pool_sends_the_oneway_requests_that_are_queued(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "SEND_REST_TIMEOUT", 60.0)  # The machine may be busy.
+    monkeypatch.setattr(channel_module, "SEND_REST_TIMEOUT", 60.0)
     seen: list[int] = []
 
     def note(channel: Channel, request: RemotingCommand) -> None:
