@@ -5,7 +5,7 @@
     topics.json      the content of the last `write`, at least in the page cache
 
 Invariant: at any moment, also after kill -9 or a power cut, one of `topics.json` and `.bak` can be read.
-Invariant: content that a power cut can still remove is never moved to `.bak`.
+Invariant: content that a power cut can still remove, or that cannot be read, is never moved to `.bak`.
 Invariant: a file that is there and cannot be read, also an empty one, is not taken for one that is missing.
 Invariant: a write that fails leaves the content as it was, and raises: the caller must not go on as if it were done.
 Answers to: ConfigManager, MixAll.string2File.
@@ -81,6 +81,8 @@ class ConfigFile:
         self.sync_failed = False
         """True if the disk may lack the content even if a later sync succeeds: see `renew`."""
         self._problem = ""
+        self._is_damaged = False
+        """Whether the file could not be read, and its backup could: the content is the backup's until it is written."""
         self.unreadable = ""
         """Why neither the file nor the backup could be read, though one exists, until it is written again."""
 
@@ -118,7 +120,7 @@ class ConfigFile:
 
         The reader gets the bytes and the file's name. If there is a file, and it returns None, `unreadable` says why.
         """
-        self.unreadable = ""
+        self.unreadable, self._is_damaged = "", False
         for path in (self.path, self._backup):
             data = self._read(path)
             if data is None:
@@ -130,6 +132,7 @@ class ConfigFile:
                 # Not taken for a file that is missing: a broker that began without its topics would write them away.
                 self.unreadable = self.unreadable or f"{error} (in {path.parent})"
             else:
+                self._is_damaged = bool(self.unreadable)
                 self.unreadable = ""
                 return content
         return None
@@ -194,7 +197,7 @@ class ConfigFile:
             disk.rename(self.path, self._backup)
         disk.rename(path, self.path)
         self._writes += 1
-        self.sync_failed = False
+        self.sync_failed = self._is_damaged = False
         self.unreadable = ""
         self.note_success()
 
@@ -219,6 +222,8 @@ class ConfigFile:
     def _sync(self) -> None:
         if self._synced_write == self._writes or not self.disk.exists(self.path):
             return
+        if self._is_damaged:
+            return  # The backup is on the disk. A file that is synced becomes the backup with the next write.
         # A `write` may happen while this runs in a worker thread: this sync then covers only the content before it.
         writes = self._writes
         file = self.disk.open(self.path)

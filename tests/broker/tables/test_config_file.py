@@ -59,6 +59,26 @@ def test_backup_is_loaded_where_the_file_is_empty_or_torn(disk: MemoryDisk, dama
     assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(3)
 
 
+def test_file_that_cannot_be_read_never_becomes_the_backup(disk: MemoryDisk) -> None:
+    """Not by a sync before the next write either: then the next power cut could take both."""
+    file = ConfigFile(MAIN, disk=disk)
+    file.write(offsets(3))
+    file.sync()
+    file.write(offsets(4))
+    disk.open(MAIN).truncate(0)
+    again = ConfigFile(MAIN, disk=disk)
+    assert again.load(ConsumerOffsetWrapper) == offsets(3)
+    again.sync()
+    again.write(offsets(5))
+    disk.open(MAIN).truncate(0)
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(3)
+    again.write(offsets(6))
+    again.sync()
+    again.write(offsets(7))
+    disk.open(MAIN).truncate(0)
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(6)
+
+
 def test_backup_is_loaded_where_a_crash_came_between_the_two_renames(disk: MemoryDisk) -> None:
     file = ConfigFile(MAIN, disk=disk)
     file.write(offsets(3))
