@@ -47,8 +47,8 @@ async def test_keys_change_what_is_shown_and_the_terminal_is_restored() -> None:
         async with terminal("top", "groups", "--every", "0.2", namesrv=namesrv) as tty:
             await tty.until(lambda seen: b"window" in seen)
             await produce_and_commit(namesrv, lag=0)
+            # A look between a send and its commit may have found a lag here, too.
             await tty.until(lambda seen: "▁▁".encode() in seen)
-            assert "█".encode() not in tty.seen
             await produce_and_commit(namesrv, lag=5)
             await tty.until(lambda seen: "█".encode() in seen)
             tty.process.send_signal(signal.SIGINT)
