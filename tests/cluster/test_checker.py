@@ -716,6 +716,9 @@ def test_reset_that_no_member_follows_is_reported() -> None:
     assert of_resets(RESET, OBEYED, DONE, heard, attrs.evolve(again, at=9.0)) == told
     # One that was confirmed is carried out somewhere.
     assert of_resets(RESET, DONE) == told
+    # Another one waited behind it.
+    later = attrs.evolve(OBEYED, offset=2, before=1, generation=(1, 1))
+    assert of_resets(RESET, OBEYED, later, DONE, heard) == set()
     # A member had it lower before.
     assert of_resets(RESET, attrs.evolve(OBEYED, before=0), DONE) == set()
     # Of Apache's tools a running member's next commit makes nothing.

@@ -306,7 +306,13 @@ def _is_overruled(story: Story, reset: OffsetStored) -> bool:
         if event.broker == story.final.brokers[0].broker
         and any(queue_id == reset.queue_id for queue_id, _ in event.offsets)
     ]
-    return last[-1:] < [reset.generation] or any(
+    # Orders that wait at a broker which stands still are obeyed one after the other, in the same moment.
+    is_followed = any(
+        event.is_reset and event.generation > reset.generation and event.at >= reset.at
+        for event in events_of(story, OffsetStored)
+    )
+    is_overruled = any(
         event.at >= reset.at and (event.who, event.offset) != ("operator", reset.offset)
         for event in events_of(story, Lowered)
     )
+    return last[-1:] < [reset.generation] or is_followed or is_overruled
