@@ -102,7 +102,7 @@ class Launcher:
 
 
 def has_slaves(remembered: Path, addrs: set[str]) -> bool:
-    """Whether a broker's file of known slaves has exactly these."""
+    """Return whether a broker's file of known slaves names these slaves and no others."""
     return remembered.exists() and set(json.loads(remembered.read_text())["slaves"]) == addrs
 
 

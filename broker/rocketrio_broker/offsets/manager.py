@@ -409,9 +409,8 @@ class ConsumerOffsetManager:
 
         The next owner may have claimed the queue at another broker while this seek was on its way.
         """
-        claim = self._claims.get((group, topic, queue_id))
         stands = self.query_version(group, topic, queue_id)
-        return claim is not None and (claim.ownership, claim.known) == (ownership, stands)
+        return self._claims.get((group, topic, queue_id)) == _Claim(ownership, stands)
 
     # --------------------------------------------------------------------------------------- reads
 

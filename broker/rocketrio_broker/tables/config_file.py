@@ -82,7 +82,7 @@ class ConfigFile:
         """True if the disk may lack the content even if a later sync succeeds: see `renew`."""
         self._problem = ""
         self._is_damaged = False
-        """Whether the file could not be read, and its backup could: the content is the backup's until it is written."""
+        """True while the content is the backup's, because the file cannot be read; the next write ends that."""
         self.unreadable = ""
         """Why neither the file nor the backup could be read, though one exists, until it is written again."""
 

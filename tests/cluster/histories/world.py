@@ -161,7 +161,7 @@ class Asked:
     named: tuple[int, ...]
 
     def could_know_of(self, number: int) -> bool:
-        """Whether that broker could be reached, or a name server named it."""
+        """Return whether that broker could be reached, or was named by a name server."""
         return number in self.named or dict(self.outcomes).get(number) != "unreachable"
 
 
