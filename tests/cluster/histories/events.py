@@ -300,7 +300,7 @@ class ReignBegan(Event):
     generation: Generation = (0, 0)
     """Of the movable queue's offset."""
     queue_ends: tuple[int, ...] = ()
-    """By queue id of the plain topic."""
+    """By queue id of the plain topic, as it began to lead."""
     holders: tuple[tuple[int, int], ...] = attrs.field()
     """All brokers, and up to where each had before that what the last master had; the others perhaps since."""
     asked: tuple[tuple[int, Outcome], ...] = ()

@@ -37,7 +37,7 @@ def note_standings(world: World) -> Iterator[None]:
                 log_end=log_end,
             )
         )
-        world.note_standing(broker, standing, event, did_lead=before.label == "leads")
+        world.note_standing(broker, standing, store, event, did_lead=before.label == "leads")
 
     Switchboard.note = noted  # type: ignore[method-assign]
     try:

@@ -205,6 +205,8 @@ class World:
         dict
     )  # what there was when a broker was last started, or told or free to lead
     _asked: dict[int, Asked] = attrs.Factory(dict)  # whom a broker had asked when it last claimed
+    # where queues ended when a broker began to lead: one that starts may serve before it has started
+    _led_from: dict[int, tuple[int, ...]] = attrs.Factory(dict)
     _not_serving: tuple[int, bytes] | None = (
         None  # the place of a reign's beginning, and the log of the last one
     )
@@ -550,10 +552,18 @@ class World:
     # ------------------------------------------------------------------------------- who is master
 
     def note_standing(
-        self, number: int, standing: CurrentStanding, event: StandingEvent, *, did_lead: bool
+        self,
+        number: int,
+        standing: CurrentStanding,
+        store: MessageStore,
+        event: StandingEvent,
+        *,
+        did_lead: bool,
     ) -> None:
         """A broker's standing has changed: perhaps its reign begins or ends."""
         member = self.cluster.members[number]
+        if standing.leads and not did_lead:
+            self._led_from[number] = _queue_ends(store)
         if event in (StandingEvent.LOOKS, StandingEvent.IS_GIVEN_THE_NAME):
             self._told[number] = self.before()
         elif event is StandingEvent.CLAIMS:
@@ -607,7 +617,7 @@ class World:
                 others=before.ends,
                 offsets=self.offsets(member),
                 generation=self.generation(member),
-                queue_ends=self.queue_ends(member),
+                queue_ends=self._led_from.pop(number, None) or self.queue_ends(member),
                 holders=tuple((one, self._held(one, before)) for one in before.logs),
                 asked=asked.outcomes,
                 named=asked.named,
@@ -662,8 +672,7 @@ class World:
 
     def queue_ends(self, member: Member) -> tuple[int, ...]:
         """Where the queues of the plain topic end at a broker."""
-        bounds = (member.broker.store.queue_bounds(TOPIC, queue_id) for queue_id in range(QUEUES))
-        return tuple((one or (0, 0))[1] for one in bounds)
+        return _queue_ends(member.broker.store)
 
     def _held(self, number: int, before: Before) -> int:
         """How much of the last master's log a broker had before; one that does not lead perhaps got it since."""
@@ -685,6 +694,11 @@ def whole_log(store: MessageStore) -> tuple[int, bytes]:
     while (block := store.read_log(begin + len(log), 1 << 20)) is not None:
         log += block
     return begin, bytes(log)
+
+
+def _queue_ends(store: MessageStore) -> tuple[int, ...]:
+    bounds = (store.queue_bounds(TOPIC, queue_id) for queue_id in range(QUEUES))
+    return tuple((one or (0, 0))[1] for one in bounds)
 
 
 def _whole_records(store: MessageStore, start: int, end: int) -> int:
