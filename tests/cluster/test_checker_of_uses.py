@@ -50,10 +50,11 @@ def handled(
     times: int = 0,
     outcome: str = "done",
     body: bytes = BODY,
+    address: int = 0,
 ) -> list[Event]:
     begun = Began(
         at=began, who=who, topic=topic, queue_id=0, queue_offset=queue_offset, body=body,
-        times=times,
+        times=times, address=address,
     )  # fmt: skip
     fields = attrs.asdict(begun) | {"at": finished, "outcome": outcome}
     return [begun, Finished(**fields)]
@@ -153,6 +154,22 @@ def test_every_message_is_done_or_a_dead_letter(use: Use) -> None:
     assert broken(use, handled(11.0, 12.0, topic=topic), message) == set()
     assert broken(use, dead, message) == {"neither done nor a dead letter"}
     assert broken(use, dead, message, letter) == set()
+
+
+def test_message_that_is_handed_back_may_be_in_a_lost_tail() -> None:
+    message = stored(TASKS, 10.0)
+
+    def missing(begins: float, ends: float, *, address: int, loss: list[Event]) -> bool:
+        failed = handled(begins, ends, topic=TASKS, times=1, outcome="failed", address=address)
+        events = sorted([*failed, *loss], key=lambda event: event.at)
+        return "neither done nor a dead letter" in broken("retries", events, message)
+
+    lost, whole = switched(20.0, kept=100), switched(20.0)
+    assert not missing(11.0, 12.0, address=50, loss=lost)  # What it comes again as is lost.
+    assert not missing(19.0, 25.0, address=150, loss=lost)  # It is lost itself.
+    assert missing(19.0, 25.0, address=50, loss=lost)
+    assert missing(23.0, 25.0, address=150, loss=lost)  # It was read from the shorter log.
+    assert missing(19.0, 25.0, address=150, loss=whole)
 
 
 def test_task_comes_again_when_it_failed_and_its_delay_is_over() -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from tests.cluster.histories.story import Story
-from tests.cluster.histories.tail_losses import tail_losses
+from tests.cluster.histories.tail_losses import shorter_reigns
 from tests.cluster.histories.uses.events import Began, Finished, Noticed
 from tests.cluster.histories.uses.names import (
     CLERKS,
@@ -103,21 +103,37 @@ def all_was_handled(
 ) -> Iterator[Violation]:
     """What is in the topic was done by a member, or is a dead letter.
 
-    What a member hands back comes again as another message, which may be in a tail that was lost.
+    What a member hands back comes again as another message, which may be in a tail that was lost. So may be the one
+    that it hands back, which it had read before: then it cannot, and has lost it too once it follows the shorter log.
     """
-    done, handed_back_at = set(), {}
+    done: set[bytes] = set()
+    read_at: dict[tuple[bytes, int, int], float] = {}  # by message, tries and address
+    handed_back: dict[bytes, Finished] = {}
     for event in story.history.events:
-        if isinstance(event, Finished) and event.topic == topic:
+        if not isinstance(event, Began) or event.topic != topic:
+            continue
+        read_at.setdefault(_copy(event), event.at)
+        if isinstance(event, Finished):
             if event.outcome == "done":
                 done.add(event.body)
             elif hands_back(event):
-                handed_back_at[event.body] = event.at
+                handed_back[event.body] = event
     done |= {letter.body for letter in _left(story, dead_letter_topic(group))}
-    for loss in tail_losses(story):
-        done |= {body for body, at in handed_back_at.items() if at <= loss.started}
+    for began, ended in shorter_reigns(story):
+        done |= {
+            last.body
+            for last in handed_back.values()
+            if last.at <= began.at
+            or (last.address >= began.kept and read_at[_copy(last)] <= ended.at)
+        }
     for message in _left(story, topic):
         if message.body not in done:
             yield Violation("neither done nor a dead letter", f"{message}")
+
+
+def _copy(event: Began) -> tuple[bytes, int, int]:
+    """Tell a message from those that it comes again as."""
+    return event.body, event.times, event.address
 
 
 def retries_follow_failures(story: Story) -> Iterator[Violation]:

@@ -54,6 +54,8 @@ class Began(Event):
     body: bytes
     times: int
     """How often it was tried before, as the message says."""
+    address: int = 0
+    """Where it lies in the log that it was read from."""
 
 
 @attrs.frozen(kw_only=True)

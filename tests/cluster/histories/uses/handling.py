@@ -57,6 +57,7 @@ class NotingHandler:
             queue_offset=message.queue_offset,
             body=message.body,
             times=message.reconsume_times,
+            address=message.physical_offset,
         )
         self.world.history.add(began)
         outcome, level = "cancelled", 0
