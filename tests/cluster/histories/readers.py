@@ -85,7 +85,7 @@ def note_pulled(
                 (message.queue_offset, message.body.rstrip(FILL)) for message in messages
             ),
             end_offset=last.physical_offset + BODY_AT + len(last.body),
-            held_by=world.log_ends(),
+            held_by=world.held_by(),
             asked=asked,
         )
     )

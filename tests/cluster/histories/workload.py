@@ -147,7 +147,7 @@ async def _send(
             status=result.status.name,
             queue_offset=result.queue_offset,
             end_offset=physical_offset + BODY_AT + last_size,
-            held_by=world.log_ends(),
+            held_by=world.held_by(),
         )
     )
     return True

@@ -190,8 +190,8 @@ class World:
     folder: Path = attrs.Factory(new_folder)
     """For the files of its clients, which are real ones."""
     _hosts: dict[str, str] = attrs.Factory(dict)
-    # they may serve already, and it is not known how far they are
-    _starting: set[int] = attrs.Factory(set)
+    # brokers that start, and their stores once they have a standing: they may serve already
+    _starting: dict[int, MessageStore | None] = attrs.Factory(dict)
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
     _ending: set[int] = attrs.Factory(set)
     _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
@@ -299,6 +299,13 @@ class World:
             (number, *self._log_end(member))
             for number, member in enumerate(self.cluster.members)
             if number not in self._starting
+        )
+
+    def held_by(self) -> tuple[tuple[int, int, int], ...]:
+        """The same, with those that have not started yet: a slave acknowledges as soon as it follows."""
+        early = ((one, store) for one, store in self._starting.items() if store is not None)
+        return self.log_ends() + tuple(
+            (number, store.max_physical_offset, store.flushed.value) for number, store in early
         )
 
     def before(self) -> Before:
@@ -499,7 +506,7 @@ class World:
         before = self._told[number] = self.before()
         with trio.fail_after(START_LIMIT):
             while not member.is_running:
-                self._starting.add(number)
+                self._starting[number] = None
                 try:
                     await member.start()
                 except* (OSError, NotOpenedError) as error:
@@ -508,7 +515,7 @@ class World:
                         raise
                     self.history.add(StartFailed(at=now(), broker=number, error=_text(error)))
                     await trio.sleep(START_AGAIN_PAUSE)
-        self._starting.discard(number)
+        self._starting.pop(number, None)
         for queue_id in range(QUEUES):
             self._seen.pop((number, queue_id), None)
         self.history.add(
@@ -562,6 +569,8 @@ class World:
     ) -> None:
         """A broker's standing has changed: perhaps its reign begins or ends."""
         member = self.cluster.members[number]
+        if number in self._starting:
+            self._starting[number] = store
         if standing.leads and not did_lead:
             self._led_from[number] = _queue_ends(store)
         if event in (StandingEvent.LOOKS, StandingEvent.IS_GIVEN_THE_NAME):
