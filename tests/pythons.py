@@ -1,11 +1,13 @@
 """Run the quick tests of the client on each other Python that this machine has: `make pythons`.
 
-    python -m tests.pythons
+    python -m tests.pythons             all of them
+    python -m tests.pythons --newest    the newest one: `.ci/run` has the oldest too, in a root of Debian 12
 
 A supported version is looked for on PATH, then among those of pyenv. Each that is found gets a virtual environment
 under .cache/, which the next run uses again. `make fresh` runs more, on Debian's own Pythons.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -44,16 +46,23 @@ def works(python: Path, version: str) -> bool:
 
 def main() -> int:
     """Test, and say at the end what was tested and what is not there."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--newest", action="store_true", help="the newest one alone")
+    only_newest = parser.parse_args().newest
     own = "{}.{}".format(*sys.version_info)
     results = [f"{own:5} runs all other tests"]
-    failed = False
-    for version in supported():
+    failed = has_tested = False
+    for version in reversed(supported()):
         if version == own:
+            continue
+        if only_newest and has_tested:
+            results.append(f"{version:5} is left out")
             continue
         python = next((each for each in candidates(version) if works(each, version)), None)
         if python is None:
             results.append(f"{version:5} is not on this machine")
             continue
+        has_tested = True
         print(f"pythons: {python}", flush=True)
         began = time.monotonic()
         words = ["make", "--no-print-directory", "clients", f"PYTHON={python}"]
