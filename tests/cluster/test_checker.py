@@ -719,6 +719,10 @@ def test_reset_that_no_member_follows_is_reported() -> None:
     # Another one waited behind it.
     later = attrs.evolve(OBEYED, offset=2, before=1, generation=(1, 1))
     assert of_resets(RESET, OBEYED, later, DONE, heard) == set()
+    commit = attrs.evolve(later, before=OBEYED.offset, generation=(1, 0), is_reset=False)
+    by_mqadmin = attrs.evolve(RESET, who="mqadmin", offset=2)
+    assert of_resets(RESET, by_mqadmin, OBEYED, commit, DONE, heard) == set()
+    assert of_resets(RESET, OBEYED, commit, DONE, heard) == told
     # A member had it lower before.
     assert of_resets(RESET, attrs.evolve(OBEYED, before=0), DONE) == set()
     # Of Apache's tools a running member's next commit makes nothing.

@@ -306,10 +306,14 @@ def _is_overruled(story: Story, reset: OffsetStored) -> bool:
         if event.broker == story.final.brokers[0].broker
         and any(queue_id == reset.queue_id for queue_id, _ in event.offsets)
     ]
-    # Orders that wait at a broker which stands still are obeyed one after the other, in the same moment.
+    # Orders that wait at a broker which stands still are obeyed one after the other, in the same moment. Those of
+    # Apache's tools are commits there.
+    of_apache = {order.offset for order in events_of(story, Lowered) if order.who == "mqadmin"}
     is_followed = any(
-        event.is_reset and event.generation > reset.generation and event.at >= reset.at
+        (event.is_reset and event.generation > reset.generation)
+        or (event.before == reset.offset and not event.is_reset and event.offset in of_apache)
         for event in events_of(story, OffsetStored)
+        if event.at >= reset.at and event.queue_id == reset.queue_id
     )
     is_overruled = any(
         event.at >= reset.at and (event.who, event.offset) != ("operator", reset.offset)
