@@ -86,6 +86,7 @@ def faults_for(server: str) -> st.SearchStrategy[list[list[Fault]]]:
     return st.lists(faults, min_size=count, max_size=count)
 
 
+@pytest.mark.slow
 @same_faults_each_run(3)
 @given(faults_for("broker"))
 def test_a_broker_survives_damaged_requests(

@@ -89,6 +89,7 @@ async def test_stopped_broker_takes_leave_of_the_name_server(autojump_clock: Moc
         assert list(table["broker-a"].broker_addrs) == [1]
 
 
+@pytest.mark.slow
 async def test_offsets_committed_to_the_slave_come_back_to_the_master(
     autojump_clock: MockClock,
 ) -> None:

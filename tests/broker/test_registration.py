@@ -129,6 +129,7 @@ async def test_a_new_topic_is_known_when_the_wait_returns(
         assert "T" in server.routes.topic_queue_table
 
 
+@pytest.mark.slow
 async def test_registration_is_repeated_on_the_period(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -352,6 +353,7 @@ async def test_name_servers_of_5_x_get_each_topic_separately(
         ]
 
 
+@pytest.mark.slow
 async def test_a_thousand_topics_do_not_send_a_thousand_tables(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

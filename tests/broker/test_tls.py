@@ -38,6 +38,7 @@ def settings(files: CertificateFiles, **more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 async def test_whole_cluster_over_tls_serves_a_client_with_tls(
     autojump_clock: MockClock, files: CertificateFiles
 ) -> None:

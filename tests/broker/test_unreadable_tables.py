@@ -156,6 +156,7 @@ async def test_table_whose_file_is_missing_or_whose_backup_is_good_is_no_reason_
         await master.start()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "is_killed"), [(nuls, True), (emptied, False)], ids=["nuls", "emptied"]
 )
@@ -174,6 +175,7 @@ async def test_master_takes_its_tables_from_a_slave(
         await story.check(master)
 
 
+@pytest.mark.slow
 async def test_slave_takes_its_tables_from_the_master(autojump_clock: MockClock) -> None:
     async with lived(slaves=1) as story:
         slave = story.cluster.slaves[0]

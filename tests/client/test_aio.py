@@ -40,6 +40,7 @@ def in_asyncio(main: Callable[[TrioSide], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run(), debug=True)
 
 
+@pytest.mark.slow
 def test_asyncio_sends_and_an_asyncio_handler_gets_every_message() -> None:
     handled: list[int] = []
     all_handled = asyncio.Event()

@@ -106,6 +106,7 @@ async def test_restarted_broker_gets_the_consumers_heartbeat_again(
         assert await members(client, master.address) == [client.client_id]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slave")
 async def test_client_continues_after_its_brokers_were_down(
     client: ClientInstance, cluster: EmbeddedCluster

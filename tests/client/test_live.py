@@ -118,6 +118,7 @@ async def test_what_is_open_cannot_be_pickled(opened: Opened, name: str) -> None
     assert issubclass(WrongProcessError, TypeError)  # What others catch who try to pickle.
 
 
+@pytest.mark.slow
 async def test_everything_refuses_to_work_after_a_fork(opened: Opened) -> None:
     producer, consumer, message = opened.producer, opened.consumer, Message(TOPIC, b"")
     iterator = aiter(consumer)

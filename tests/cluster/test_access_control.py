@@ -73,6 +73,7 @@ async def test_change_that_a_tool_also_sends_to_a_slave_succeeds(tmp_path: Path)
             accepted(await worker.ask(READ))
 
 
+@pytest.mark.slow
 async def test_users_and_rights_outlive_a_take_over(tmp_path: Path) -> None:
     async with pair(tmp_path) as here:
         await here.cluster.kill_master()
@@ -204,6 +205,7 @@ async def test_pair_without_a_proof_of_its_link_copies_no_users_and_says_so(
         assert "worker" in control.table.users
 
 
+@pytest.mark.slow
 async def test_slave_keeps_its_users_beside_a_master_that_never_had_any(tmp_path: Path) -> None:
     async with pair(tmp_path) as here:
         control = here.broker.state.access

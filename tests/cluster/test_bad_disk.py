@@ -28,6 +28,7 @@ async def create_topic(caller: Caller, addr: str, topic: str) -> RemotingCommand
     return await caller.pool.call(addr, header, timeout=10)
 
 
+@pytest.mark.slow
 async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_rest(
     nursery: trio.Nursery,
 ) -> None:
@@ -94,6 +95,7 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
         assert pair.master.state.topics.topic_config("invoices") is not None
 
 
+@pytest.mark.slow
 async def test_slave_with_damage_serves_what_it_has_until_a_restart_mends_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

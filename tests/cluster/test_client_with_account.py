@@ -128,6 +128,7 @@ def provider_of(box: list[Credentials]) -> Callable[[], Awaitable[Credentials]]:
     return provider
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slaves", [0, 1])
 async def test_key_is_rotated_under_load_without_a_lost_or_doubled_message(
     tmp_path: Path, slaves: int
@@ -180,6 +181,7 @@ async def test_key_is_rotated_under_load_without_a_lost_or_doubled_message(
     assert len(sent) > 100
 
 
+@pytest.mark.slow
 async def test_slave_that_does_not_know_the_account_yet_is_left_for_its_master(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

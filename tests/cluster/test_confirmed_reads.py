@@ -159,6 +159,7 @@ async def test_after_slave_timeout_readers_see_what_the_masters_disk_has(store: 
         assert await held_pull(pair, 3) == ([b"fourth"], 1.0)
 
 
+@pytest.mark.slow
 async def test_readers_wait_for_slaves_if_configured() -> None:
     async with synchronous(ha_unconfirmed_reads="wait") as pair:
         pair.part_slave()
@@ -183,6 +184,7 @@ async def test_two_of_three_slaves_confirm() -> None:
         assert await held_pull(pair, 1) == ([b"second"], 1.0)
 
 
+@pytest.mark.slow
 async def test_a_slave_that_copies_for_long_confirms_nothing() -> None:
     """One that left comes back, with much to get: readers go by the disk until it is level, and never back."""
     async with synchronous(slaves=1) as pair, trio.open_nursery() as nursery:
@@ -261,6 +263,7 @@ async def test_what_was_not_shown_before_kill_is_not_shown_after_it() -> None:
         assert (await held_pull(pair, 1))[0] == [b"second"]
 
 
+@pytest.mark.slow
 async def test_slaves_show_what_their_master_says_is_confirmed() -> None:
     async with synchronous(slaves=2, in_sync_slaves=2, slave_read_enable=True) as pair:
         slave = pair.slave
@@ -300,6 +303,7 @@ async def test_open_read_gate_is_reported_to_slaves() -> None:
         assert bodies(await pair.caller.pull(slave.address, 0)) == [b"first", b"second"]
 
 
+@pytest.mark.slow
 async def test_what_was_shown_stays_when_another_takes_over() -> None:
     async with synchronous() as pair, trio.open_nursery() as nursery:
         pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
@@ -335,6 +339,7 @@ async def test_what_was_shown_stays_when_another_takes_over() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_delayed_messages_are_delivered_once_they_are_confirmed() -> None:
     async with synchronous(ha_unconfirmed_reads="wait") as pair:
         store = pair.master.store

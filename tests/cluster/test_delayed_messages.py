@@ -123,6 +123,7 @@ async def test_brokers_change_places_and_each_message_comes_once() -> None:
             assert sorted(await pair.read(member)) == sorted(sent)
 
 
+@pytest.mark.slow
 async def test_transactions_go_on_at_the_slave_that_takes_over() -> None:
     async with pair_of() as pair, producing_on(pair.cluster) as producer:
         slave = pair.slave

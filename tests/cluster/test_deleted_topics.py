@@ -77,6 +77,7 @@ async def test_deletion_waits_for_slaves_as_messages_do_and_no_longer() -> None:
         assert pair.master.store.queue_bounds("orders", 0) is None
 
 
+@pytest.mark.slow
 async def test_offsets_of_the_next_incarnation_survive_a_deletion_read_again() -> None:
     async with topic_in_use() as pair:
         await delete(pair)
@@ -91,6 +92,7 @@ async def test_offsets_of_the_next_incarnation_survive_a_deletion_read_again() -
         assert offset_of(pair) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_group", [False, True])
 async def test_power_cut_of_a_slave_soon_after_a_deletion_does_not_bring_offsets_back(
     is_group: bool,

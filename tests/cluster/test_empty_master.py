@@ -31,6 +31,7 @@ async def test_empty_master_waits_for_its_slave_and_gets_all_back() -> None:
         await pair.level()
 
 
+@pytest.mark.slow
 async def test_empty_master_gets_the_tables_of_a_slave_that_no_name_server_lists(
     secret: dict[str, Any],
 ) -> None:
@@ -50,6 +51,7 @@ async def test_empty_master_gets_the_tables_of_a_slave_that_no_name_server_lists
         assert slave.broker.state.topics.topic_config("late") is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remedy", ["the older log is copied", "the slave is promoted"])
 async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
     secret: dict[str, Any], remedy: str
@@ -77,6 +79,7 @@ async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
         assert log_bytes(pair.master.store) == before
 
 
+@pytest.mark.slow
 async def test_master_with_the_right_new_log_is_writable_after_a_restart(
     secret: dict[str, Any],
 ) -> None:
@@ -88,6 +91,7 @@ async def test_master_with_the_right_new_log_is_writable_after_a_restart(
         assert pair.master.store.writable
 
 
+@pytest.mark.slow
 async def test_log_that_nothing_proves_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     async with emptied() as pair:
         await begin_again(pair)
@@ -104,6 +108,7 @@ async def test_log_that_nothing_proves_is_an_alarm(caplog: pytest.LogCaptureFixt
         assert await pair.problems(pair.first) == []
 
 
+@pytest.mark.slow
 async def test_false_report_of_a_long_log_does_not_stop_the_master(
     secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +123,7 @@ async def test_false_report_of_a_long_log_does_not_stop_the_master(
         assert await pair.problems(pair.first) == []
 
 
+@pytest.mark.slow
 async def test_slave_whose_end_a_crash_tore_is_no_second_history(secret: dict[str, Any]) -> None:
     async with filled(**secret) as pair:
         slave = pair.second
@@ -133,6 +139,7 @@ async def test_slave_whose_end_a_crash_tore_is_no_second_history(secret: dict[st
             assert await pair.problems(pair.first) == []
 
 
+@pytest.mark.slow
 async def test_copies_of_the_same_records_are_no_second_history(
     secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +209,7 @@ async def test_new_master_alone_waits_only_if_its_sends_wait_for_slaves(
         assert (await pair.code_of_send() == ResponseCode.SUCCESS) == (role == "async-master")
 
 
+@pytest.mark.slow
 async def test_checks_of_a_new_master_are_not_logged_as_slaves(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -32,6 +32,7 @@ async def fail_over(pair: Pair, *, new: int = 0) -> None:
     await trio.sleep(10)
 
 
+@pytest.mark.slow
 async def test_former_master_cuts_what_no_slave_had_and_follows() -> None:
     async with unflushed_pair(role="sync-master") as pair:
         old, new = await apart(pair)
@@ -76,6 +77,7 @@ async def test_answer_that_did_not_wait_for_slaves_keeps_the_end() -> None:
         assert "answered before slaves had it" in problem(old)
 
 
+@pytest.mark.slow
 async def test_two_promotions_at_once_are_two_histories_of_one_number() -> None:
     async with unflushed_pair(2, role="sync-master") as pair:
         first, one, other = pair.members
@@ -101,6 +103,7 @@ async def test_two_promotions_at_once_are_two_histories_of_one_number() -> None:
         assert len(cut_files(other)) == 1
 
 
+@pytest.mark.slow
 async def test_slave_that_is_ahead_of_the_promoted_one_gives_nothing_up() -> None:
     """What it has more may have been answered PUT_OK for its sake."""
     async with unflushed_pair(2, role="sync-master", ha_return_wait=1.0) as pair:

@@ -60,6 +60,7 @@ async def member(cluster: EmbeddedCluster, work: Work, *, life: float) -> None:
             await consumer.run(work, concurrency=3)
 
 
+@pytest.mark.slow
 @pytest.mark.trio(run=run_in_virtual_time)
 async def test_every_message_is_handled_over_members_that_go_and_a_master_that_is_killed() -> None:
     work = Work()
@@ -86,6 +87,7 @@ async def test_every_message_is_handled_over_members_that_go_and_a_master_that_i
     assert sum(work.done.values()) < COUNT * 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.trio(run=run_in_virtual_time)
 async def test_run_far_behind_stays_within_its_budget() -> None:
     budget, size = 300_000, 1_000

@@ -58,6 +58,7 @@ async def goes_on(pair: Pair, master: Member, slave: Member) -> None:
     await pair.level(master, slave)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["sync-master", "async-master"])
 async def test_places_are_changed_under_load_and_back(role: str) -> None:
     async with pair_of(role=role) as pair:
@@ -95,6 +96,7 @@ async def test_dry_run_names_the_successor_and_changes_nothing() -> None:
         await pair.send("two")
 
 
+@pytest.mark.slow
 async def test_roles_that_were_handed_over_are_held_through_restarts() -> None:
     async with pair_of() as pair:
         await pair.send("one")
@@ -120,6 +122,7 @@ async def test_new_master_claims_to_lead_so_that_a_former_one_follows() -> None:
         await pair.level(pair.first, pair.second)
 
 
+@pytest.mark.slow
 async def test_offsets_of_a_slave_that_does_not_follow_are_known() -> None:
     """Its disk is full: it cannot write the line of the second epoch."""
     async with pair_of(2) as pair, trio.open_nursery() as nursery:
@@ -174,6 +177,7 @@ async def test_slave_that_is_unknown_or_away_is_refused() -> None:
         assert "no slave is registered" in await refusal(pair)
 
 
+@pytest.mark.slow
 async def test_follower_that_does_not_get_the_end_leaves_the_master_writing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -252,6 +256,7 @@ def lose_answer(steps: Steps, pair: Pair, *, reconnect: float | None) -> None:
     steps.act = acted
 
 
+@pytest.mark.slow
 async def test_former_master_leads_again_if_its_successor_forgot_that_before_it_led(
     steps: Steps,
 ) -> None:
@@ -296,6 +301,7 @@ async def test_lost_answer_to_the_order_is_asked_for(steps: Steps, reconnect: fl
         await goes_on(pair, pair.second, pair.first)
 
 
+@pytest.mark.slow
 async def test_power_cut_right_after_a_hand_over_takes_no_topic() -> None:
     """The follower had copied them a moment before; with the name server it forgets whom it could ask."""
     async with pair_of(make_disk=FaultyDisk) as pair:
@@ -309,6 +315,7 @@ async def test_power_cut_right_after_a_hand_over_takes_no_topic() -> None:
         assert await pair.read(pair.second) == ["one"]
 
 
+@pytest.mark.slow
 async def test_former_master_that_cannot_store_the_outcome_follows(steps: Steps) -> None:
     """Its disk is full by then. Its file says that the outcome is open, until there is room again."""
     async with pair_of() as pair:
@@ -401,6 +408,7 @@ async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
         await goes_on(pair, pair.first, pair.second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["master", "follower"])
 @pytest.mark.parametrize("step", ["prepare", "take", "taken"])
 async def test_death_of_either_at_any_step_leaves_one_master(
@@ -443,6 +451,7 @@ async def test_death_of_either_at_any_step_leaves_one_master(
         assert await pair.read(master) == ["one", "two"]
 
 
+@pytest.mark.slow
 async def test_master_that_dies_in_the_middle_asks_before_it_writes(steps: Steps) -> None:
     async with pair_of() as pair:
         await pair.send("one")
@@ -509,6 +518,7 @@ async def test_stop_hands_over_where_that_is_asked_for(is_asked_for: bool) -> No
         assert trio.current_time() - began < 5
 
 
+@pytest.mark.slow
 async def test_late_order_makes_no_second_master_when_the_name_server_dies(
     steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ class Traffic:
         return max(after - before for before, after in itertools.pairwise(late))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["sync-master", "async-master"])
 async def test_producers_and_groups_go_on_within_a_second(role: str) -> None:
     async with (
@@ -111,6 +112,7 @@ async def test_producers_and_groups_go_on_within_a_second(role: str) -> None:
         assert set(traffic.statuses) == {SendStatus.SEND_OK}
 
 
+@pytest.mark.slow
 async def test_orderly_members_keep_their_queues() -> None:
     async with (
         EmbeddedCluster(slaves=1, role="sync-master") as cluster,

@@ -12,6 +12,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerConfigRequestHeader
 
 
+@pytest.mark.slow
 async def test_returning_master_follows_its_successor_until_its_settings_change() -> None:
     async with pair_of() as pair:
         first, second = await failed_over(pair)
@@ -45,6 +46,7 @@ async def test_returning_master_follows_its_successor_until_its_settings_change(
         assert role_of(first) == ("slave", 7)
 
 
+@pytest.mark.slow
 async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time() -> None:
     async with pair_of() as pair:
         first, second = await failed_over(pair)
@@ -65,6 +67,7 @@ async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time() -
         assert await pair.listed() == {0: first.broker.address, 1: second.broker.address}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lists_the_latest")
 async def test_two_masters_that_start_together_agree_on_the_one_with_more() -> None:
     async with pair_of() as pair:
@@ -112,6 +115,7 @@ async def test_two_that_come_to_follow_at_once_get_two_ids() -> None:
         assert set(await pair.listed()) == {0, 2, 3}
 
 
+@pytest.mark.slow
 async def test_master_that_a_name_server_refuses_takes_no_write() -> None:
     """The live master is out of its sight: only the name server knows."""
     async with pair_of() as pair:

@@ -9,6 +9,7 @@ from tests.cluster.link_model import Walk, walks_until_missed
 WALKS = 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sets_back", [False, True])
 def test_walks_with_all_rules_miss_nothing(sets_back: bool) -> None:
     walks = [Walk(seed, sets_back=sets_back) for seed in range(WALKS)]

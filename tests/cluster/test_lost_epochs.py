@@ -63,6 +63,7 @@ def positions_set_back(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if line.startswith(words)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "who", "damage"),
     [(*story, damage) for story, damages in LOSSES.items() for damage in damages],
@@ -118,6 +119,7 @@ async def test_master_gets_its_epochs_back_from_a_slave_with_the_same_log(is_beh
         assert after[-1][0] == before[-1][0] + 1
 
 
+@pytest.mark.slow
 async def test_master_keeps_its_offsets_though_the_slave_lacks_its_last_epoch() -> None:
     """The slave knows only the first epoch of the log, and the master's own offsets name the second."""
     async with asynchronous_pair() as pair:
@@ -141,6 +143,7 @@ async def test_master_keeps_its_offsets_though_the_slave_lacks_its_last_epoch() 
         await pair.level()
 
 
+@pytest.mark.slow
 async def test_master_gets_its_end_and_its_offsets_back_from_a_slave_that_lost_its_epochs() -> None:
     """The slave alone has both, and the master alone knows the epoch that the offsets name."""
     async with pair_of(make_disk=FaultyDisk) as pair:
@@ -162,6 +165,7 @@ async def test_master_gets_its_end_and_its_offsets_back_from_a_slave_that_lost_i
         await pair.level()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slaves", [1, 2])
 async def test_master_that_lost_its_log_takes_the_offsets_of_the_slave_that_it_copies(
     caplog: pytest.LogCaptureFixture, slaves: int

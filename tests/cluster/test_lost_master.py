@@ -40,6 +40,7 @@ async def healed(pair: Pair) -> tuple[Member, Member]:
     return first, second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "restarted"),
     [
@@ -75,6 +76,7 @@ async def test_former_master_leads_again_if_its_successor_forgot_that_it_is_mast
         assert await pair.problems(first) == await pair.problems(second) == []
 
 
+@pytest.mark.slow
 async def test_former_master_leads_again_though_it_has_the_id_of_its_successor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,6 +108,7 @@ async def test_former_master_leads_again_though_it_has_the_id_of_its_successor(
         assert await pair.read(first) == ["one"]
 
 
+@pytest.mark.slow
 async def test_former_master_leads_again_if_only_an_order_made_it_master() -> None:
     """The operator changed both settings, too, and only the other broker has read its new ones."""
     async with pair_of() as pair:
@@ -127,6 +130,7 @@ async def test_former_master_leads_again_if_only_an_order_made_it_master() -> No
         assert await pair.read(second) == ["one"]
 
 
+@pytest.mark.slow
 async def test_broker_that_yields_to_a_master_it_cannot_ask_lowers_no_offset() -> None:
     """It has lost its role, and lacks messages whose offset its group has committed there."""
     async with pair_of() as pair:
@@ -150,6 +154,7 @@ async def test_broker_that_yields_to_a_master_it_cannot_ask_lowers_no_offset() -
             assert await pair.caller.committed(member.broker.address) == end
 
 
+@pytest.mark.slow
 async def test_former_master_gets_first_what_its_successor_still_has() -> None:
     """The successor has lost its role file alone, and has messages that the former master lacks."""
     async with pair_of() as pair:
@@ -165,6 +170,7 @@ async def test_former_master_gets_first_what_its_successor_still_has() -> None:
         assert await pair.read(first) == ["one", "two", "three"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_given_away", [False, True])
 async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_asked(
     is_given_away: bool,
@@ -190,6 +196,7 @@ async def test_slave_does_not_lead_by_itself_while_the_last_master_cannot_be_ask
         assert await pair.problems(first) == []
 
 
+@pytest.mark.slow
 async def test_order_to_be_a_slave_stands_until_another_broker_has_led() -> None:
     """An operator changes roles by hand, and takes long between the two orders."""
     async with pair_of() as pair:
@@ -210,6 +217,7 @@ async def test_order_to_be_a_slave_stands_until_another_broker_has_led() -> None
         assert await pair.problems(first) == await pair.problems(second) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_accepted", [False, True])
 async def test_slave_in_the_middle_of_its_copy_leads_only_if_the_loss_is_accepted(
     is_accepted: bool,
@@ -257,6 +265,7 @@ async def test_slave_that_lacks_a_little_leads() -> None:
         await pair.promote(second)
 
 
+@pytest.mark.slow
 async def test_older_copy_from_before_another_broker_led_learns_that_from_its_epochs() -> None:
     """The copy holds an order to be a slave, and does not know that it was carried out, and that this one led again."""
     async with unflushed_pair() as pair:

@@ -24,6 +24,7 @@ async def everything(pair: Pair, member: Member) -> list[list[bytes]]:
     return [await pair.caller.read(addr, queue_id=queue_id) for queue_id in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "is_killed", "name"),
     [

@@ -96,6 +96,7 @@ async def stays(cluster: EmbeddedCluster, caller: Caller, offset: int) -> None:
         await trio.sleep(10)
 
 
+@pytest.mark.slow
 async def test_story_of_the_split_that_apache_ends_at_0() -> None:
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:
@@ -114,6 +115,7 @@ async def test_story_of_the_split_that_apache_ends_at_0() -> None:
         await stays(cluster, caller, 120)
 
 
+@pytest.mark.slow
 async def test_offsets_of_a_slave_that_was_down_count_when_it_returns() -> None:
     async with story() as (cluster, client, caller):
         await commits_that_the_slave_alone_hears_of(cluster, client)
@@ -123,6 +125,7 @@ async def test_offsets_of_a_slave_that_was_down_count_when_it_returns() -> None:
         await stays(cluster, caller, 120)
 
 
+@pytest.mark.slow
 async def test_a_commit_that_was_answered_survives_kill_9_of_its_only_broker() -> None:
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:

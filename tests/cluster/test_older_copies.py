@@ -28,6 +28,7 @@ async def end(member: Member, how: Ending) -> None:
             await cut_power(member, kept=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "copied", "acknowledge"),
     [
@@ -72,6 +73,7 @@ async def test_returning_master_keeps_what_a_slave_set_back_had_acknowledged(
         assert await pair.read(old) == before + after
 
 
+@pytest.mark.slow
 async def test_master_that_a_slave_set_back_replaced_keeps_what_the_other_slave_had_too() -> None:
     async with unflushed_pair(2, role="sync-master", ha_return_wait=1.0) as pair:
         old, new, other = pair.members
@@ -91,6 +93,7 @@ async def test_master_that_a_slave_set_back_replaced_keeps_what_the_other_slave_
         assert not cut_files(old)
 
 
+@pytest.mark.slow
 async def test_successor_that_has_all_is_followed_although_the_other_slave_was_set_back() -> None:
     async with unflushed_pair(2, role="sync-master") as pair:
         old, new, other = pair.members
@@ -112,6 +115,7 @@ async def test_successor_that_has_all_is_followed_although_the_other_slave_was_s
         assert await pair.read(new) == sent
 
 
+@pytest.mark.slow
 async def test_end_that_readers_were_shown_waits_for_an_operator() -> None:
     """No slave had it and no producer got PUT_OK, but after `slave_timeout` readers see what this disk has."""
     async with unflushed_pair(role="sync-master") as pair:
@@ -134,6 +138,7 @@ async def test_end_that_readers_were_shown_waits_for_an_operator() -> None:
 # --- the master's own directory ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ENDINGS)
 async def test_former_master_that_was_set_back_follows_and_gives_nothing_up(how: Ending) -> None:
     async with unflushed_pair(role="sync-master") as pair:
@@ -167,6 +172,7 @@ async def test_master_that_was_set_back_gets_from_its_slave_what_it_lacks() -> N
         assert await pair.read(master) == sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_promoted", [False, True])
 async def test_slave_keeps_what_a_master_that_was_set_back_lacks(is_promoted: bool) -> None:
     """The slave is away while the master comes back, be that the first master or a slave that was promoted."""

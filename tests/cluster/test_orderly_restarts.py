@@ -39,6 +39,7 @@ async def ask(
     return bool(fastjson.loads(answer.body, LockedBatch, what="locks").lock_ok_mq_set)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("away", "is_clean"), [(0.0, True), (1.0, False), (5.0, False)])
 async def test_members_share_no_queue_through_a_restart_of_the_master(
     away: float, is_clean: bool
@@ -61,6 +62,7 @@ async def test_members_share_no_queue_through_a_restart_of_the_master(
             assert sorted(set(offsets)) == list(range(len(set(offsets)))), queue_id
 
 
+@pytest.mark.slow
 async def test_members_share_no_queue_through_a_failover() -> None:
     async with (
         pair_of(slave_read_enable=True) as pair,
@@ -83,6 +85,7 @@ async def test_members_share_no_queue_through_a_failover() -> None:
         }
 
 
+@pytest.mark.slow
 async def test_a_lock_is_asked_for_again_on_the_next_connection() -> None:
     async with pair_of(0) as pair, two_members(pair.cluster) as (work, _):
         locks = pair.master.state.queue_locks
@@ -146,6 +149,7 @@ async def test_a_broker_that_stopped_cleanly_knows_its_locks() -> None:
         assert await ask(pair.caller, addr, JAVA, "java@2") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_handed_over", [False, True])
 async def test_waits_for_unknown_locks_do_not_add_up(is_handed_over: bool) -> None:
     """A killed master comes back, and two clean stops or hand-overs follow within the time in which it waits."""
@@ -195,6 +199,7 @@ async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither() -
         assert await ask_at(at_former, JAVA, "java@2") is None
 
 
+@pytest.mark.slow
 async def test_work_under_a_lost_lock_is_not_committed() -> None:
     work = Work()
     async with (

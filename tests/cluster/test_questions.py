@@ -64,6 +64,7 @@ async def settled() -> AsyncIterator[Pair]:
         yield pair
 
 
+@pytest.mark.slow
 async def test_master_that_comes_back_to_two_slaves_asks_at_most_twenty_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -109,6 +109,7 @@ async def assert_stays_refused(pair: Pair) -> None:
     assert broker.store.max_physical_offset == end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", [change_the_mode, be_slave_for_a_moment])
 async def test_master_beside_an_older_log_stays_refused(secret: dict[str, Any], act: Act) -> None:
     async with second_history(secret) as pair:
@@ -116,6 +117,7 @@ async def test_master_beside_an_older_log_stays_refused(secret: dict[str, Any], 
         await assert_stays_refused(pair)
 
 
+@pytest.mark.slow
 async def test_master_beside_an_older_log_hands_over_to_no_follower_of_the_new_one(
     secret: dict[str, Any],
 ) -> None:
@@ -134,6 +136,7 @@ async def test_master_beside_an_older_log_hands_over_to_no_follower_of_the_new_o
         await assert_stays_refused(pair)
 
 
+@pytest.mark.slow
 async def test_second_history_that_is_proved_after_a_change_of_roles_stops_the_master(
     secret: dict[str, Any],
 ) -> None:
@@ -147,6 +150,7 @@ async def test_second_history_that_is_proved_after_a_change_of_roles_stops_the_m
         await assert_stays_refused(pair)
 
 
+@pytest.mark.slow
 async def test_former_master_of_a_new_log_takes_writes_once_it_has_the_older_one(
     secret: dict[str, Any],
 ) -> None:
@@ -164,6 +168,7 @@ async def test_former_master_of_a_new_log_takes_writes_once_it_has_the_older_one
         assert await pair.problems(pair.first) == []
 
 
+@pytest.mark.slow
 async def test_log_that_parted_from_a_new_one_later_is_no_second_history(
     secret: dict[str, Any],
 ) -> None:
@@ -189,6 +194,7 @@ async def test_log_that_parted_from_a_new_one_later_is_no_second_history(
 # --- reasons ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_change_of_mode_that_outlasts_its_request_continues() -> None:
     """The epoch of the new mode cannot be stored before the disk has room, and that takes too long."""
     async with keyed_pair(role="sync-master") as pair:

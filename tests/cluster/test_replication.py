@@ -84,6 +84,7 @@ async def test_two_slaves_follow_one_master() -> None:
         assert len(leader.service.connections) == 2
 
 
+@pytest.mark.slow
 async def test_idle_pair_stays_connected() -> None:
     async with pair(messages=3) as (leader, follower):
         await trio.sleep(600)

@@ -47,6 +47,7 @@ def slave_log(run: str, tmp_path: Path, size: int) -> bytes:
     return first.read_bytes()[:size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [None, 1, 1000], ids=["as recorded", "byte by byte", "large"])
 @pytest.mark.parametrize("run", VERSIONS)
 async def test_recorded_transfers_build_the_slave_s_log_to_the_byte(

@@ -38,6 +38,7 @@ async def split(pair: Pair, unheard: int) -> list[str]:
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "kept"), [(1, 0.0), (1, 1.0), (40, 0.5), (400, 0.0), (400, 0.5)], ids=str
 )
@@ -59,6 +60,7 @@ async def test_power_cut_of_an_asynchronous_master_loses_nothing_that_a_slave_ha
         assert await pair.read(slave) == sent
 
 
+@pytest.mark.slow
 async def test_master_whose_disk_is_new_gets_everything() -> None:
     async with unflushed_pair() as pair:
         master, slave = pair.members
@@ -71,6 +73,7 @@ async def test_master_whose_disk_is_new_gets_everything() -> None:
         await pair.level(master, slave)
 
 
+@pytest.mark.slow
 async def test_longest_of_two_slaves_is_followed() -> None:
     async with unflushed_pair(2) as pair:
         master, short, long = pair.members
@@ -86,6 +89,7 @@ async def test_longest_of_two_slaves_is_followed() -> None:
         await pair.level(master, short, long)
 
 
+@pytest.mark.slow
 async def test_promoted_slave_gets_what_the_other_slave_has_more() -> None:
     async with unflushed_pair(2) as pair:
         master, short, long = pair.members
@@ -103,6 +107,7 @@ async def test_promoted_slave_gets_what_the_other_slave_has_more() -> None:
         assert await pair.read(long) == sent
 
 
+@pytest.mark.slow
 async def test_slave_that_comes_back_during_the_take_over_is_asked_for_what_it_has_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -128,6 +133,7 @@ async def test_slave_that_comes_back_during_the_take_over_is_asked_for_what_it_h
         await pair.level(short, long)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["its own", "the slave's"])
 async def test_offsets_are_not_cut_to_a_log_that_gets_longer_while_the_master_takes_over(
     monkeypatch: pytest.MonkeyPatch, whose: str
@@ -162,6 +168,7 @@ async def test_offsets_are_not_cut_to_a_log_that_gets_longer_while_the_master_ta
         assert await pair.caller.committed(pair.master.address) == 50
 
 
+@pytest.mark.slow
 async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule() -> None:
     """It took messages that no slave got, and comes back as a slave of the one that was promoted."""
     async with unflushed_pair() as pair:
@@ -176,6 +183,7 @@ async def test_former_master_that_lost_a_race_logs_it_and_is_cut_by_rule() -> No
         assert len(cut_files(old)) == 1
 
 
+@pytest.mark.slow
 async def test_former_slave_that_is_longer_and_diverged_is_not_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -208,6 +216,7 @@ async def test_master_serves_after_the_limit_where_a_peer_cannot_be_asked(
         await pair.send("on")
 
 
+@pytest.mark.slow
 async def test_master_without_room_for_what_it_lacks_waits_for_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -246,6 +255,7 @@ async def test_master_gets_its_end_from_a_slave_that_connects_although_nothing_l
         await pair.level(master, slave)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_changed", [False, True])
 async def test_master_waits_for_a_slave_while_that_is_configured(is_changed: bool) -> None:
     async with unflushed_pair(ha_return="wait", ha_return_wait=5.0) as pair:
@@ -301,6 +311,7 @@ async def test_slave_whose_log_can_be_read_again_is_followed_within_the_limit(af
         assert await pair.read(master) == sent
 
 
+@pytest.mark.slow
 async def test_slave_that_answers_again_while_another_is_silent_is_asked_before_the_master_serves() -> (
     None
 ):
@@ -326,6 +337,7 @@ async def test_lone_master_starts_at_once() -> None:
         assert trio.current_time() - began < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outage", [0.2, 3.0, 20.0, 90.0])
 async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
     outage: float,
@@ -347,6 +359,7 @@ async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
         await pair.level()
 
 
+@pytest.mark.slow
 async def test_former_master_that_lost_its_name_server_finds_its_successor() -> None:
     async with unflushed_pair() as pair:
         old, new = pair.members

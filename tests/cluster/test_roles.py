@@ -22,6 +22,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import DeleteTopicInBrokerRequestHeader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outage", [0.0, 0.5, 3.0, 6.0, 21.0, 70.0])
 async def test_second_master_stands_aside_until_the_first_is_gone(
     caplog: pytest.LogCaptureFixture, outage: float
@@ -129,6 +130,7 @@ async def test_promoted_slave_that_loses_its_end_asks_the_unlisted_former_master
         assert log_bytes(member.broker.store) == log_bytes(former.broker.store)
 
 
+@pytest.mark.slow
 async def test_promoted_slave_that_loses_its_end_asks_a_former_master_that_comes_back() -> None:
     """It is not waited for; but while a name server is, it is asked too."""
     async with keyed_pair(role="sync-master", ha_return_wait=20.0) as pair:
@@ -159,6 +161,7 @@ async def successor_will_wait(seconds: float) -> AsyncIterator[Pair]:
         yield pair
 
 
+@pytest.mark.slow
 async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet() -> None:
     """It is listed while it waits for another slave, and lacks the topic until it asks for it."""
     async with successor_will_wait(1.0) as pair, trio.open_nursery() as nursery:
@@ -177,6 +180,7 @@ async def test_topic_stays_at_a_slave_whose_new_master_has_not_taken_over_yet() 
             assert member.broker.state.topics.topic_config("new") is not None
 
 
+@pytest.mark.slow
 async def test_role_that_was_answered_survives_a_crash_of_a_master_that_still_waits() -> None:
     async with successor_will_wait(1.0) as pair:
         await pair.promote(pair.second)
@@ -196,6 +200,7 @@ async def test_no_name_server_lists_a_slave_as_master_from_the_moment_of_the_ord
         assert 0 not in await pair.listed()
 
 
+@pytest.mark.slow
 async def test_masters_that_start_together_without_a_name_server_do_not_both_take_writes() -> None:
     """Neither answers the other's first search. The one that claims later finds the other by its second."""
     async with pair_of() as pair:
@@ -229,6 +234,7 @@ async def test_master_that_was_refused_later_stands_aside_until_it_is_listed() -
         await pair.send("it is")
 
 
+@pytest.mark.slow
 async def test_master_and_slave_change_places_under_load() -> None:
     async with pair_of(slave_read_enable=True) as pair:
         load = Load(pair)
@@ -313,6 +319,7 @@ async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master() -> N
         assert (await slave.start()).role == "async-master"
 
 
+@pytest.mark.slow
 async def test_slave_follows_a_master_that_came_later_within_seconds() -> None:
     async with pair_of() as pair:
         first, slave = pair.members

@@ -147,6 +147,7 @@ async def test_secret_that_cannot_be_read_stops_the_start(tmp_path: Path) -> Non
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", [STRANGER, "10.0.0.11"])
 async def test_strangers_who_prove_nothing_keep_no_slave_out(secret: Path, host: str) -> None:
     """Twenty connections a second, also from behind the slave's own address; a slave that comes back gets in."""
@@ -194,6 +195,7 @@ async def test_request_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name_
             await ask_welcome(await dial(addr), greeting)
 
 
+@pytest.mark.slow
 async def test_pair_continues_while_secret_and_certificates_are_renewed(
     tmp_path: Path, secret: Path
 ) -> None:

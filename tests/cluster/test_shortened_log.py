@@ -56,6 +56,7 @@ async def lose_the_end(pair: Pair, handled: Handled, new: int) -> set[str]:
     return await send_named(pair, "new", new, at=pair.second)
 
 
+@pytest.mark.slow
 @either
 @pytest.mark.parametrize(
     "mode", ["alone", "several", "orderly", "assigned", "broadcasting", "never commits"]
@@ -81,6 +82,7 @@ async def test_what_is_acknowledged_after_the_cut_is_delivered_to_running_member
         assert [queues[QUEUE].log_cuts for queues in seen if QUEUE in queues] == [1]
 
 
+@pytest.mark.slow
 async def test_member_with_an_old_route_goes_back_without_waiting_for_its_next_one() -> None:
     """By its route the new master is a slave still, and a slave moves no reader."""
     handled = Handled()
@@ -108,6 +110,7 @@ async def test_broadcasting_member_that_was_away_goes_back_by_its_file(
         assert set(after.bodies) == stored
 
 
+@pytest.mark.slow
 @either
 async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(new: int) -> None:
     """The slave got progress that its log never had: a member that starts later reads the new messages too."""
@@ -122,6 +125,7 @@ async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(new: in
         assert await pair.caller.committed(pair.slave.address) == SHARED + new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("orderly", "auto_commit", "new"),
     [(False, True, FEW), (False, False, MANY), (True, True, MANY), (True, False, FEW)],
@@ -144,6 +148,7 @@ async def test_what_a_member_had_pulled_and_not_handled_is_delivered(
         await handled.wait(stored | SENT, within=600.0)
 
 
+@pytest.mark.slow
 @either
 async def test_power_cut_of_a_lone_master(new: int) -> None:
     """What was not synced is gone, the offsets are given again by the same broker."""
@@ -164,6 +169,7 @@ async def test_power_cut_of_a_lone_master(new: int) -> None:
             await handled.wait(await send_named(pair, "new", new))
 
 
+@pytest.mark.slow
 async def test_commit_of_what_is_gone_is_refused_and_moves_no_group() -> None:
     """The member stands still, so that no pull tells it before."""
     handled = Handled()
@@ -189,6 +195,7 @@ async def test_commit_of_what_is_gone_is_refused_and_moves_no_group() -> None:
         assert await pair.caller.committed(pair.slave.address) == SHARED + MANY
 
 
+@pytest.mark.slow
 @either
 async def test_slave_that_comes_later_contributes_no_progress_on_lost_messages(new: int) -> None:
     """Both lost power; the master is back first, and the slave's table counts messages that neither has."""
@@ -231,6 +238,7 @@ async def test_former_master_reports_no_progress_on_what_it_cut_off(
         assert await pair.caller.committed(broker.address) == SHARED
 
 
+@pytest.mark.slow
 async def test_former_master_contributes_progress_that_it_alone_has() -> None:
     """Though something else that it knows is never taken over: an offset of 0 in a queue without messages."""
     async with asynchronous_pair() as pair:
@@ -250,6 +258,7 @@ async def test_former_master_contributes_progress_that_it_alone_has() -> None:
         assert await pair.caller.committed(former.broker.address) == SHARED + FEW
 
 
+@pytest.mark.slow
 async def test_member_asks_an_apache_master_where_its_group_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -309,6 +318,7 @@ async def test_messages_of_a_master_that_has_not_taken_over_come_with_the_epoch_
         assert early.ext_fields["rocketrioEpoch"] == answer.ext_fields["rocketrioEpoch"] != before
 
 
+@pytest.mark.slow
 async def test_slave_that_does_not_know_the_readers_epoch_redirects_to_the_master() -> None:
     """It may still hold what the master has lost."""
     async with asynchronous_pair() as pair:

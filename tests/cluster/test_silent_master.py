@@ -115,6 +115,7 @@ async def test_master_that_answers_one_name_server_is_not_replaced_at_the_other(
         await pair.send("as ever")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_known", "times"), [(True, 0), (False, 5)])
 async def test_master_that_one_name_server_refuses_does_not_stay_listed_by_the_other(
     is_known: bool, times: int

@@ -46,6 +46,7 @@ async def each_has_its_own(pair: Pair, *members: Member) -> None:
     await pair.level(*members)
 
 
+@pytest.mark.slow
 async def test_former_master_does_not_get_the_id_in_its_successors_settings() -> None:
     """b2 is master when b0 comes back, and later starts with its settings again."""
     async with pair_of(2) as pair:
@@ -64,6 +65,7 @@ async def test_former_master_does_not_get_the_id_in_its_successors_settings() ->
         await each_has_its_own(pair, b0, b1, b2)
 
 
+@pytest.mark.slow
 async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away() -> None:
     """b2 was there once, and b1, which has been started again since, remembers it."""
     async with pair_of(2) as pair:
@@ -82,6 +84,7 @@ async def test_former_master_does_not_get_the_id_of_a_slave_that_is_away() -> No
         await each_has_its_own(pair, b0, b1, b2)
 
 
+@pytest.mark.slow
 async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them() -> None:
     async with pair_of(2) as pair:
         b0, b1, b2 = pair.members
@@ -96,6 +99,7 @@ async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them
         await each_has_its_own(pair, b0, b1, b2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 1, 0)])
 async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
     order: tuple[int, int, int],
@@ -123,6 +127,7 @@ async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
         assert role_of(b0) == ("slave", 3), "it is kept"
 
 
+@pytest.mark.slow
 async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns_with_it() -> None:
     """b0 and b1 change places, so b0 has 1; then b1 starts with its settings, while b2 is master."""
     async with pair_of(2) as pair:
@@ -139,6 +144,7 @@ async def test_id_that_a_hand_over_gave_is_changed_when_its_former_owner_returns
         await each_has_its_own(pair, b0, b1, b2)
 
 
+@pytest.mark.slow
 async def test_two_given_ids_that_are_one_become_two() -> None:
     """An operator has given both, or two masters have."""
     async with pair_of(3) as pair:
@@ -150,6 +156,7 @@ async def test_two_given_ids_that_are_one_become_two() -> None:
         await each_has_its_own(pair, b0, *slaves)
 
 
+@pytest.mark.slow
 async def test_id_changes_once_in_a_while_however_often_another_broker_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -186,6 +193,7 @@ async def test_given_id_stays_with_its_problem_at_a_master_that_gives_no_ids(
         assert "too, and the master gives no other" in caplog.text
 
 
+@pytest.mark.slow
 async def test_ids_from_settings_that_are_one_are_kept_and_both_brokers_say_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -120,6 +120,7 @@ async def wait_given(given: list[MessageExt], count: int) -> None:
     await eventually(lambda: len(given) >= count, interval=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("return_role", ["follow", "stand-aside"])
 async def test_readers_with_the_old_route_go_on_at_the_new_master(
     caplog: pytest.LogCaptureFixture, return_role: str
@@ -159,6 +160,7 @@ async def test_pull_with_the_old_route_continues_at_the_new_master_within_the_ca
         assert (await pulls.pull_kernel(QUEUE, 90, suspend_timeout=0)).next_begin_offset == 100
 
 
+@pytest.mark.slow
 async def test_clients_ignore_a_lower_offset_from_a_former_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -196,6 +198,7 @@ async def test_held_pulls_are_answered_when_another_master_is_found() -> None:
         assert answers[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
+@pytest.mark.slow
 async def test_requests_of_java_shape_are_refused_and_leave_nothing() -> None:
     """As Java's clients send them: no claim, no generation, no heartbeat of rocketrio, commits without an answer."""
     async with succession(ha_return_role="stand-aside") as pair:
@@ -245,6 +248,7 @@ async def test_requests_of_java_shape_are_refused_and_leave_nothing() -> None:
         assert answer.code in (0, ResponseCode.SYSTEM_BUSY)
 
 
+@pytest.mark.slow
 async def test_readers_get_nothing_while_a_former_master_looks_whether_another_one_is_still_alive() -> (
     None
 ):
@@ -303,6 +307,7 @@ async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothin
         assert await pair.caller.committed(addr) == 95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("return_role", ["stand-aside", "follow"])
 async def test_slave_takes_no_end_from_a_former_master_that_is_back(return_role: str) -> None:
     """The slave has not learned of the successor, and would show its readers what the successor never had."""
@@ -325,6 +330,7 @@ async def test_slave_takes_no_end_from_a_former_master_that_is_back(return_role:
         assert "No slave may follow" in (former.state.ha_service.statistics().last_refusal or "")
 
 
+@pytest.mark.slow
 async def test_former_master_sends_its_slaves_nothing_more_once_it_finds_its_successor() -> None:
     """The slave is cut off from the successor and the name server, and stays connected."""
     async with pair_of(2, ha_return_role="stand-aside") as pair:

@@ -188,6 +188,7 @@ async def test_disk_of_the_slave_can_be_asked_for(nursery: trio.Nursery) -> None
         assert store.flushed.value == store.max_physical_offset
 
 
+@pytest.mark.slow
 async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more() -> None:
     async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
         slave, disk = pair.second, held(pair.second)

@@ -118,6 +118,7 @@ async def take_the_name(pair: Pair, pool: ChannelPool) -> None:
     network.heal()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secured", [False, True])
 async def test_master_in_service_does_not_give_way_to_a_stranger_with_its_name(
     secret: dict[str, Any], secured: bool, caplog: pytest.LogCaptureFixture
@@ -166,6 +167,7 @@ async def cut_off(pair: Pair) -> None:
     pair.part(pair.first, *hosts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slaves", "outage", "secured"), [(1, 100.0, False), (2, 5.0, True)])
 async def test_master_that_was_cut_off_gives_way_to_the_slave_that_was_promoted(
     secret: dict[str, Any], secured: bool, slaves: int, outage: float
@@ -188,6 +190,7 @@ async def test_master_that_was_cut_off_gives_way_to_the_slave_that_was_promoted(
         assert (await pair.listed())[0] == second.broker.address
 
 
+@pytest.mark.slow
 async def test_proven_slave_reports_which_one_was_promoted(secret: dict[str, Any]) -> None:
     """The successor itself is out of the former master's sight for longer."""
     async with pair_of(2, **secret) as pair:

@@ -90,6 +90,7 @@ async def test_what_only_the_torn_log_has_is_kept() -> None:
         assert (await pair.read(slave))[2:] == ["alone 1", "alone 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torn", [bytes(17), b"x"], ids=repr)
 async def test_torn_delayed_message_is_delivered(torn: bytes) -> None:
     """Acknowledged by one of two slaves, as both have it; the master alone lost its properties."""

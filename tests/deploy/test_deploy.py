@@ -161,6 +161,7 @@ def test_no_pod_gets_variables_of_links_or_rights() -> None:
         }, name
 
 
+@pytest.mark.slow
 def test_services_lead_to_one_pod_each_and_nothing_outside_reaches_replication() -> None:
     services = [one for one in manifests() if one["kind"] == "Service"]
     for one in services:

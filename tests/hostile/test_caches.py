@@ -122,6 +122,7 @@ def kept_size(cache: object) -> int:
     return size
 
 
+@pytest.mark.slow
 def test_every_cache_is_named_here_with_what_bounds_its_keys(
     caches: list[tuple[str, Any]],
 ) -> None:

@@ -190,6 +190,7 @@ def rule_test(story: Story, series: Series, *, fires: bool) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_each_alert_fires_for_its_trouble_and_is_silent_without(tmp_path: Path) -> None:
     tests = [

@@ -252,6 +252,7 @@ def test_group_that_keeps_up_at_a_constant_rate_is_neither_behind_nor_stopped(
         assert found.verdict == Verdict.OK, found.why
 
 
+@pytest.mark.slow
 @given(per_second=st.floats(1, 100), part=st.floats(0.05, 0.8), commit_every=st.floats(0.05, 5))
 def test_group_that_grows_at_a_constant_rate_is_behind_once_it_is_minutes_late(
     per_second: float, part: float, commit_every: float

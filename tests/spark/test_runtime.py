@@ -349,6 +349,7 @@ async def test_one_client_serves_all_callers(autojump_clock: MockClock) -> None:
         assert await clients.client(("10.0.0.99:1",), "a") not in found
 
 
+@pytest.mark.slow
 async def test_client_is_closed_after_a_while_without_users(
     autojump_clock: MockClock,
 ) -> None:
@@ -367,6 +368,7 @@ async def test_client_is_closed_after_a_while_without_users(
         assert await clients.client(servers, "a") is not client
 
 
+@pytest.mark.slow
 async def test_caller_in_time_keeps_the_client_open(autojump_clock: MockClock) -> None:
     async with _kept() as (clients, servers):
         client = await clients.client(servers, "a")

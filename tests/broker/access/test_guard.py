@@ -62,6 +62,7 @@ async def test_signature_is_accepted_in_every_encoding(
                 accepted(await writer.send("orders"))
 
 
+@pytest.mark.slow
 async def test_request_without_a_user_is_refused_on_both_ports_before_every_code(
     tmp_path: Path,
 ) -> None:
@@ -73,6 +74,7 @@ async def test_request_without_a_user_is_refused_on_both_ports_before_every_code
                 stranger.pool.drop(addr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [-2, 2])
 async def test_clock_of_a_server_that_is_days_off_changes_nothing(
     tmp_path: Path, autojump_clock: MockClock, days: int
@@ -277,6 +279,7 @@ async def test_each_kind_of_refusal_is_logged_once_a_minute(
         assert len(caplog.records) == 4
 
 
+@pytest.mark.slow
 async def test_invented_users_cannot_fill_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

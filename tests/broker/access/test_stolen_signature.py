@@ -101,6 +101,7 @@ REPLAYED = [
 ]
 
 
+@pytest.mark.slow
 async def test_listed_peer_is_asked_without_a_signature_and_gets_none_that_is_good_elsewhere(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -237,6 +238,7 @@ async def test_change_is_accepted_once(tmp_path: Path) -> None:
         accepted(await one.send(one.signed(CREATE, NEW_USER)))
 
 
+@pytest.mark.slow
 async def test_change_is_not_accepted_later(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with listening(tmp_path) as one:
         early, late = one.signed(CREATE, NEW_USER), one.signed(CREATE, NEW_USER)
@@ -350,6 +352,7 @@ async def test_client_certificate_replaces_the_proof(
             assert "needs a proof" in refused(answer)
 
 
+@pytest.mark.slow
 async def test_proofs_that_are_remembered_have_a_limit_in_bytes(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ tables = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(tables)
 def test_file_holds_what_was_written(table: AccessTable) -> None:

@@ -132,6 +132,7 @@ def test_a_closed_connection_leaves_none_of_its_producers_behind() -> None:
     assert vars(producers) == vars(ProducerManager())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_closing_a_connection_of_many_producer_groups_takes_time_in_proportion() -> None:
     def seconds(count: int) -> float:

@@ -153,6 +153,7 @@ async def test_host_with_many_new_expressions_is_refused_for_a_while_and_no_othe
         compiled(here, 103)
 
 
+@pytest.mark.slow
 async def test_hosts_that_compile_nothing_are_forgotten(autojump_clock: MockClock) -> None:
     expressions = SqlExpressions()
     for number in range(1100):

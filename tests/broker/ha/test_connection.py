@@ -251,6 +251,7 @@ async def test_slave_that_comes_back_with_the_same_problem_is_one_warning(
         assert len(warnings) == 2
 
 
+@pytest.mark.slow
 async def test_slave_that_claims_what_it_was_not_sent_is_dropped(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -70,6 +70,7 @@ def kept_tails(disk: FaultyDisk) -> list[bytes]:
     return tails
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
 async def test_power_cut_at_any_step_loses_nothing_and_is_gone_over_again(
     autojump_clock: MockClock, kept: float

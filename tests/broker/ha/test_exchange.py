@@ -102,6 +102,7 @@ async def test_answer_with_numbers_far_ahead_is_ignored(autojump_clock: MockCloc
                 await ask_welcome(transport, greeting(highest=7))
 
 
+@pytest.mark.slow
 async def test_damaged_greeting_does_not_end_the_service(autojump_clock: MockClock) -> None:
     """Of a synchronous master, which writes down who counts; what is left of a greeting after some changes."""
     rng = random.Random(45)

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import trio
 from tests.support.clocks import SettableClock
 from tests.support.replication import MASTER, MASTER_HA, SLAVE, RawPeer, fill, log_bytes
@@ -48,6 +49,7 @@ def welcome(rng: random.Random, own: list[Epoch]) -> Welcome:
     )
 
 
+@pytest.mark.slow
 async def test_damaged_greeting_of_a_master_does_not_end_a_slave(autojump_clock: MockClock) -> None:
     rng = random.Random(46)
     network = MemoryNetwork()

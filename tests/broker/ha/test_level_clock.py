@@ -74,6 +74,7 @@ async def test_messages_count_when_their_queues_have_them(autojump_clock: MockCl
     assert clock.age_millis() == 0
 
 
+@pytest.mark.slow
 async def test_slave_says_how_old_its_view_is_and_a_master_does_not(
     autojump_clock: MockClock,
 ) -> None:

@@ -1,6 +1,7 @@
 """Which ids a master knows to be live: by introduction, by the list, and when neither says so."""
 
 import attrs
+import pytest
 import trio
 from tests.support.caller import Caller, bodies, caller_of
 from trio.testing import MockClock
@@ -163,6 +164,7 @@ async def test_dead_slave_is_replaced_by_another_and_by_the_master(
         assert await suggestion(caller, master.address) == 1
 
 
+@pytest.mark.slow
 async def test_live_slaves_follow_a_change_of_roles(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedCluster(slaves=2, store=SLOW_READER, slave_read_enable=True) as cluster,

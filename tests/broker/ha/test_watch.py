@@ -31,6 +31,7 @@ def told(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if text in record.getMessage()]
 
 
+@pytest.mark.slow
 async def test_slave_that_stays_behind_and_catches_up_is_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -54,6 +55,7 @@ async def test_slave_that_stays_behind_and_catches_up_is_logged(
         assert len(told(caplog, "slave stays behind")) == 1
 
 
+@pytest.mark.slow
 async def test_sends_that_slaves_did_not_acknowledge_are_counted(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

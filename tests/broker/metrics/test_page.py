@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 from tests.support.scraping import COMMON, beside, rest, scraping
 from tests.support.tls import write_files
@@ -224,6 +225,7 @@ async def test_dropped_commits_count_by_group(autojump_clock: MockClock) -> None
         assert scrape.value("rocketrio_offsets_refused_total", consumer_group="billing") == 1
 
 
+@pytest.mark.slow
 async def test_slave_reports_its_replication_but_no_topics_and_groups(
     autojump_clock: MockClock,
 ) -> None:
@@ -297,6 +299,7 @@ async def test_broker_without_metrics_counts_nothing_for_them(autojump_clock: Mo
         assert type(state.waiting_answers) is WaitingAnswers
 
 
+@pytest.mark.slow
 async def test_probes_distinguish_a_live_broker_from_a_ready_one(autojump_clock: MockClock) -> None:
     async with scraping(slaves=1) as one:
         await trio.sleep(30)
@@ -310,6 +313,7 @@ async def test_probes_distinguish_a_live_broker_from_a_ready_one(autojump_clock:
         assert (unready.status, unready.text[:9]) == (503, "the slave")
 
 
+@pytest.mark.slow
 async def test_end_of_certificates_is_shown(tmp_path: Path, autojump_clock: MockClock) -> None:
     files = write_files(tmp_path)
     async with scraping(

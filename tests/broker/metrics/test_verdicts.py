@@ -51,6 +51,7 @@ async def is_reset(one: Scraping, round_: int) -> None:
         await sends_and_commits_one_of_two(one, round_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "verdict"),
     [
@@ -93,6 +94,7 @@ async def test_pages_within_a_second_do_not_make_a_verdict(autojump_clock: MockC
             await trio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_slow_queue_of_a_fast_group_decides(autojump_clock: MockClock) -> None:
     async with scraping() as one:
         await one.call.send(one.addr, b"1", queue_id=1)
@@ -129,6 +131,7 @@ async def move(one: Scraping, queues: dict[int, tuple[int, int]]) -> None:
         await one.call.commit(one.addr, committed, queue_id=queue_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "verdict"),
     [
@@ -184,6 +187,7 @@ async def test_group_beyond_what_readers_see_is_not_ahead(autojump_clock: MockCl
         assert await verdict_of(one) == "ahead"
 
 
+@pytest.mark.slow
 async def test_unknown_lag_is_an_unknown_verdict(autojump_clock: MockClock) -> None:
     async with scraping() as one:
         await one.call.send(one.addr, b"1")

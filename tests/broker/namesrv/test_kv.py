@@ -119,6 +119,7 @@ async def test_neither_entries_nor_bytes_nor_namespaces_grow_without_end() -> No
     await table.put("N", "k", largest)
 
 
+@pytest.mark.slow
 async def test_all_entries_fit_one_answer_whatever_is_in_them() -> None:
     table = KVConfigManager()
     with pytest.raises(KVConfigFullError, match="full"):  # noqa: PT012
@@ -129,6 +130,7 @@ async def test_all_entries_fit_one_answer_whatever_is_in_them() -> None:
     assert len(body) <= SIZE_LIMIT
 
 
+@pytest.mark.slow
 async def test_entries_that_wait_to_be_written_count(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from tests.support.raw_client import RawClient, raw_client, request, without
 from tests.support.raw_frames import framed
 from trio.testing import MockClock
@@ -94,6 +95,7 @@ REGISTRATIONS: dict[str, tuple[dict[str, Any], bytes, int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_broker_registers_however_it_writes(autojump_clock: MockClock) -> None:
     for how, (fields, body, version) in REGISTRATIONS.items():
         async with name_server() as (broker, client):

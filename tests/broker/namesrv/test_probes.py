@@ -97,6 +97,7 @@ async def test_silent_master_is_replaced_after_the_limit(
         assert answer.ext_fields["masterAddr"] == f"{SECOND}:10911"
 
 
+@pytest.mark.slow
 async def test_silent_master_is_replaced_by_one_with_very_many_topics(
     autojump_clock: MockClock,
 ) -> None:

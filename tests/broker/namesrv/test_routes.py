@@ -432,6 +432,7 @@ def test_topics_of_a_broker_that_is_gone_meanwhile_are_not_noted(
     assert not routes.broker_addr_table
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_the_end_of_a_connection_costs_what_it_registered() -> None:
     """Whatever else is there: a walk through all tables for each broker would make it a hundred times as dear."""

@@ -77,6 +77,7 @@ def of(offsets: Mapping[tuple[str, str], Mapping[int, int]]) -> OffsetTable:
     return table
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(tables(), tables(), tables())
 def test_tables_join_to_the_same_in_any_order(

@@ -111,6 +111,7 @@ async def test_second_decision_after_a_restart_changes_nothing(autojump_clock: M
         assert await producer.seen_bodies() == [b"once"]
 
 
+@pytest.mark.slow
 async def test_late_commit_of_a_copied_half_message_decides_the_copy(
     autojump_clock: MockClock,
 ) -> None:

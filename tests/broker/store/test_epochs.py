@@ -183,6 +183,7 @@ async def _story(disk: FaultyDisk, told: list[int]) -> None:
             await store.flush()
 
 
+@pytest.mark.slow
 async def test_power_cut_at_any_step_leaves_the_lines_of_before_or_after(
     autojump_clock: MockClock,
 ) -> None:

@@ -153,6 +153,7 @@ async def test_cancelled_checkpoint_leaves_nothing_unsynced_for_the_next_one(
                 assert store.get_message(f"t{number}", 0, 0, 32).message_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 64])
 async def test_checkpoint_excludes_entries_that_came_after_their_file_was_checked(
     limit: int, monkeypatch: pytest.MonkeyPatch

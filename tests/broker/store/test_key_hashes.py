@@ -44,6 +44,7 @@ def test_every_unique_id_hashes_as_in_java(unique: str, topic: str) -> None:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

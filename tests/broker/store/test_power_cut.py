@@ -170,6 +170,7 @@ def test_power_cut_keeps_what_was_flushed_when_all_queues_are_synced_at_once(
         live_through(1, fail_at, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 64])
 def test_power_cut_keeps_what_was_flushed_when_queues_grow_between_the_steps_of_a_checkpoint(
     limit: int, monkeypatch: pytest.MonkeyPatch

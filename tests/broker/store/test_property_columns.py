@@ -35,6 +35,7 @@ PROPERTIES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.lists(PROPERTIES, min_size=1, max_size=12))
 def test_values_and_hashes_are_those_of_single_records(stored: list[bytes]) -> None:

@@ -571,6 +571,7 @@ def operations(monkeypatch: pytest.MonkeyPatch) -> range:
     return range(disk.operations)
 
 
+@pytest.mark.slow
 def test_what_was_made_is_there_after_a_kill_at_any_operation(operations: range) -> None:
     for operation in operations:
         disk, made, _ = cut_at(operation)
@@ -578,6 +579,7 @@ def test_what_was_made_is_there_after_a_kill_at_any_operation(operations: range)
         assert names in (made, [*made, f"T{len(made)}"]), operation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 1.0])
 def test_what_was_synced_is_there_after_a_power_cut_at_any_operation(
     operations: range, kept: float
@@ -592,6 +594,7 @@ def test_what_was_synced_is_there_after_a_power_cut_at_any_operation(
         found.sync()
 
 
+@pytest.mark.slow
 def test_a_run_after_any_crash_keeps_what_it_found(operations: range) -> None:
     for operation in operations:
         disk, made, _ = cut_at(operation)

@@ -211,6 +211,7 @@ async def test_progress_beyond_the_end_hides_no_open_message_and_asks_about_no_d
         assert max(offsets(producer)) < 99
 
 
+@pytest.mark.slow
 async def test_progress_follows_what_is_decided(autojump_clock: MockClock) -> None:
     async with producing() as producer:
         halves = [await producer.send(b"%d" % number) for number in range(5)]
@@ -319,6 +320,7 @@ async def test_resent_half_message_is_asked_about_once(autojump_clock: MockClock
 DAY_MS = 86_400_000
 
 
+@pytest.mark.slow
 async def test_clock_that_was_ahead_holds_no_check(autojump_clock: MockClock) -> None:
     clock = SteppedClock()
     async with (

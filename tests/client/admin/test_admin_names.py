@@ -298,6 +298,7 @@ def has_long_name(found: Any) -> bool:
     return "ns%" in repr(found) or "other%" in repr(found)
 
 
+@pytest.mark.slow
 async def test_answers_hold_no_long_name(tenant: ClientInstance) -> None:
     async with open_admin(client=tenant) as admin:
         found = {name: await look(admin) for name, look in LOOKS.items() if name not in ALONE}

@@ -220,6 +220,7 @@ def test_number_that_is_no_time_is_unknown_in_topics_and_members(number: int) ->
     assert member_of(Connection("c", "h:1", "JAVA", 407), info).since is None
 
 
+@pytest.mark.slow
 async def test_topics_and_groups_are_listed_with_what_is_known(admin: Admin) -> None:
     async with open_producer(client=admin.client) as producer:
         for _ in range(3):

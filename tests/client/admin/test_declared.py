@@ -67,11 +67,13 @@ STATES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(STATES)
 def test_what_is_written_is_read_back(state: Any) -> None:
     assert through_files(state) == state
 
 
+@pytest.mark.slow
 @given(STATES)
 def test_what_was_exported_differs_in_nothing_also_if_the_rest_is_removed(state: Any) -> None:
     assert differences(state, through_files(state), prune=True) == []
@@ -87,6 +89,7 @@ def test_group_of_an_older_broker_has_what_newer_ones_have_by_default() -> None:
     assert (left.field, left.before, left.after) == ("consumeTimeoutMinute", None, 16)
 
 
+@pytest.mark.slow
 @given(STATES, STATES, st.booleans())
 def test_applied_differences_leave_none(now: Any, wanted: Any, prune: bool) -> None:
     changes = differences(now, wanted, prune=prune)
@@ -100,6 +103,7 @@ def test_applied_differences_leave_none(now: Any, wanted: Any, prune: bool) -> N
             assert (after.get(place) == fields) is not is_pruned
 
 
+@pytest.mark.slow
 @given(STATES, STATES)
 def test_plan_that_was_carried_out_does_not_hold_any_more(now: Any, wanted: Any) -> None:
     changes = differences(now, wanted)

@@ -60,6 +60,7 @@ async def test_wait_quiet_ends_when_nothing_was_stored_for_long_enough(
         assert 60 + QUIET_SECONDS <= trio.current_time() - began < 60 + QUIET_SECONDS + 5
 
 
+@pytest.mark.slow
 async def test_broker_is_drained_when_the_last_delayed_message_was_delivered_and_read(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -131,6 +132,7 @@ async def test_dead_letters_are_counted_and_not_waited_for(
         assert await admin.held("broker-a") == Held(0, 0, 1)
 
 
+@pytest.mark.slow
 async def test_name_server_that_restarts_meanwhile_lets_producers_in_for_a_moment_only(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -149,6 +149,7 @@ async def test_member_that_makes_no_progress_is_named(
         assert found.queues[0].owner == client.client_id
 
 
+@pytest.mark.slow
 async def test_member_that_is_slower_than_producers_is_behind(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -101,6 +101,7 @@ async def test_trend_of_a_group_has_a_gap_while_brokers_or_name_servers_are_sile
         assert found == [(0, 1, None, 2, None, 2)]
 
 
+@pytest.mark.slow
 async def test_looks_at_a_cluster_in_memory(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedCluster(slaves=1) as cluster,

@@ -75,6 +75,7 @@ def test_body_has_the_size_that_was_asked_for(size: int) -> None:
     assert len(body_of(7, size)) == size
 
 
+@pytest.mark.slow
 async def test_cluster_in_memory_is_measured(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster,
@@ -103,6 +104,7 @@ async def test_cluster_in_memory_is_measured(autojump_clock: MockClock) -> None:
             await measure_replication(client, "probe", {"broker-a": []}, Load(messages=1))
 
 
+@pytest.mark.slow
 async def test_cluster_that_goes_away_is_counted_by_error(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedCluster() as cluster,

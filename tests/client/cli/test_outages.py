@@ -11,6 +11,7 @@ from rocketrio.cli.produce import RANGES_SHOWN, _NotStored
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [False, True])
 async def test_outage_and_its_end_are_reported_once(
     writes: bool, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
@@ -35,6 +36,7 @@ async def test_outage_and_its_end_are_reported_once(
                 assert capsys.readouterr().err == "the cluster is back\n"
 
 
+@pytest.mark.slow
 async def test_reads_that_a_slave_serves_are_no_outage(
     autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:

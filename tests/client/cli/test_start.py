@@ -34,6 +34,7 @@ print(*sys.modules, file=sys.stderr)
     assert not HEAVY & set(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_no_help_text_imports_the_client_or_numpy() -> None:
     """All help texts in one process."""
     program = """

@@ -31,6 +31,7 @@ def words(lines: list[str]) -> set[str]:
     return {word for line in lines for word in line.split()}
 
 
+@pytest.mark.slow
 @given(
     WIDTHS,
     st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS, TEXTS, NUMBERS), max_size=3),

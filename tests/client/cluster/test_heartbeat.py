@@ -75,6 +75,7 @@ def open_static(cluster: EmbeddedCluster, **options: Any) -> AbstractAsyncContex
     )
 
 
+@pytest.mark.slow
 async def test_static_member_restarts_without_moving_a_queue(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -116,6 +117,7 @@ async def test_static_member_keeps_its_place_at_a_broker_whose_answer_was_lost(
         assert broker.state.consumers.client_ids("billing") == ["one"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slave")
 async def test_static_member_logs_that_brokers_grant_nothing(
     client: ClientInstance, cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
@@ -141,6 +143,7 @@ async def test_static_member_needs_a_name_and_a_time(
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.2])
 async def test_producer_that_closes_right_after_its_first_send_is_forgotten(
     cluster: EmbeddedCluster, delay: float
@@ -157,6 +160,7 @@ async def test_producer_that_closes_right_after_its_first_send_is_forgotten(
             assert producers.clients("short") == []
 
 
+@pytest.mark.slow
 async def test_closed_producer_does_not_end_the_connection_of_others(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

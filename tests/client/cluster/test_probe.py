@@ -121,6 +121,7 @@ async def test_fault_right_after_an_answer_is_noticed_two_seconds_later(
         assert await moved_after(held, 1) == pytest.approx(2.0, abs=0.02)
 
 
+@pytest.mark.slow
 async def test_pull_is_back_at_the_master_within_five_seconds_of_its_return(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -133,6 +134,7 @@ async def test_pull_is_back_at_the_master_within_five_seconds_of_its_return(
         assert await moved_after(held, 0) <= 6.0
 
 
+@pytest.mark.slow
 async def test_silent_master_is_not_tried_by_pulls_while_it_is_silent(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -146,6 +148,7 @@ async def test_silent_master_is_not_tried_by_pulls_while_it_is_silent(
         assert len(held.answers) == 12
 
 
+@pytest.mark.slow
 async def test_healthy_broker_may_be_silent_for_as_long_as_it_likes(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -157,6 +160,7 @@ async def test_healthy_broker_may_be_silent_for_as_long_as_it_likes(
         assert client.faults.count == 0
 
 
+@pytest.mark.slow
 async def test_slow_link_on_which_bytes_arrive_is_not_silent(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -138,6 +138,7 @@ async def test_stale_replica_is_not_read_though_the_master_is_away(
         await pull(wrapper)
 
 
+@pytest.mark.slow
 async def test_fresh_replica_is_read_while_the_master_is_away(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -214,6 +215,7 @@ async def test_consumer_reads_everything_from_its_replica(
     assert numbers == set(range(200))
 
 
+@pytest.mark.slow
 async def test_groups_of_one_client_are_suggested_to_apart(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

@@ -114,6 +114,7 @@ def moved(strategy: AllocateStrategy) -> float:
     return total / len(groups)
 
 
+@pytest.mark.slow
 def test_sticky_and_consistent_hash_move_little() -> None:
     assert moved(allocate_by_consistent_hash) < 1.3
     assert moved(allocate_sticky) < 1.5 < 1.9 < moved(allocate_averagely)

@@ -41,6 +41,7 @@ async def handle_all(consumer: Consumer, taken: list[int], work: float) -> None:
     await consumer.run(handle, concurrency=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [take, handle_all])
 async def test_a_killed_member_repeats_little(
     client: ClientInstance, cluster: EmbeddedCluster, how: Any

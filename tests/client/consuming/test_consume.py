@@ -326,6 +326,7 @@ async def test_unknown_topic_is_an_error_soon(
     assert trio.current_time() - started < 2.0
 
 
+@pytest.mark.slow
 async def test_consumer_may_start_before_its_topic(
     client: ClientInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -355,6 +356,7 @@ async def test_topic_is_waited_for_as_long_as_was_said(
     assert trio.current_time() - began == pytest.approx(waited, abs=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slave")
 async def test_consumer_may_start_before_its_cluster(
     client: ClientInstance, cluster: EmbeddedCluster

@@ -81,6 +81,7 @@ async def test_failed_messages_are_those_of_the_last_hour(autojump_clock: MockCl
     assert counted.status().consume_failed_msgs == 0
 
 
+@pytest.mark.slow
 async def test_rate_of_a_minute_does_not_depend_on_how_often_it_is_read(
     autojump_clock: MockClock,
 ) -> None:

@@ -121,6 +121,7 @@ def test_position_that_no_broker_reports_is_none() -> None:
     }
 
 
+@pytest.mark.slow
 async def test_memory_stays_within_the_budget_whatever_lags(client: ClientInstance) -> None:
     budget, size, count = 400_000, 2_000, 2_000
     await send(client, 1, queues=16)

@@ -23,6 +23,7 @@ async def cluster() -> EmbeddedCluster:  # type: ignore[misc]
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["loop", "handlers"])
 async def test_member_that_was_cut_off_continues_at_the_offset_of_the_others(
     client: ClientInstance, cluster: EmbeddedCluster, by: str
@@ -63,6 +64,7 @@ async def test_member_that_was_cut_off_continues_at_the_offset_of_the_others(
     assert len(mine) > known + 50
 
 
+@pytest.mark.slow
 async def test_member_that_was_not_replaced_keeps_its_place(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -83,6 +85,7 @@ async def test_member_that_was_not_replaced_keeps_its_place(
     assert taken == list(range(200))
 
 
+@pytest.mark.slow
 async def test_reader_of_named_queues_is_never_moved(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

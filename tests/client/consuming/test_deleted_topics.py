@@ -169,6 +169,7 @@ async def test_every_way_of_reading_begins_again(
     await check_restart(client)
 
 
+@pytest.mark.slow
 async def test_new_topic_is_read_from_the_time_that_start_from_names(
     client: ClientInstance,
 ) -> None:
@@ -200,6 +201,7 @@ async def test_paused_member_begins_again_when_it_resumes(
     await check_restart(client)
 
 
+@pytest.mark.slow
 async def test_topic_with_fewer_queues_is_read_whole(client: ClientInstance) -> None:
     async with story(client) as told:
         await told.make_again(queues=4)
@@ -216,6 +218,7 @@ async def test_topic_with_fewer_queues_is_read_whole(client: ClientInstance) -> 
         assert await committed(told.consumer) == {0: FIRST}
 
 
+@pytest.mark.slow
 async def test_topic_that_is_missing_for_minutes_is_read_whole(client: ClientInstance) -> None:
     async with story(client) as told:
         async with open_admin(client=client) as admin:
@@ -319,6 +322,7 @@ async def test_broadcasting_member_begins_again(
     await check_restart(client, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [LENGTHS[0], LENGTHS[-1]])
 @pytest.mark.usefixtures("slave")
 async def test_member_that_reads_from_a_slave_begins_again(
@@ -333,6 +337,7 @@ async def test_member_that_reads_from_a_slave_begins_again(
     await check_restart(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [LENGTHS[0], LENGTHS[-1]])
 @pytest.mark.usefixtures("slave")
 async def test_member_begins_again_at_the_next_master(

@@ -85,6 +85,7 @@ async def test_consumer_that_starts_while_the_master_is_silent_reads_at_the_slav
         assert await consumer.lag() == dict.fromkeys(consumer.assignment, 0)
 
 
+@pytest.mark.slow
 async def test_silent_master_holds_reading_up_for_two_seconds(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

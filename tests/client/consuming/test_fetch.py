@@ -62,6 +62,7 @@ async def test_few_of_many_queues_ask_for_their_start_at_once(
     assert most == STARTS_AT_ONCE
 
 
+@pytest.mark.slow
 async def test_queue_whose_handler_hangs_keeps_no_other_from_room(
     client: ClientInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

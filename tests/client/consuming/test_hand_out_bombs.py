@@ -145,6 +145,7 @@ def messages_of(*bodies: bytes) -> list[MessageExt]:
     return decode_messages(b"".join(records))
 
 
+@pytest.mark.slow
 def test_at_least_one_message_fits_and_what_cannot_be_read_takes_nothing() -> None:
     beyond = zlib.compress(bytes(MAX_BODY_SIZE + 1))
     assert fitting(messages_of(beyond)) == 1

@@ -36,6 +36,7 @@ async def test_handler_over_its_timeout_is_cancelled_and_its_message_redelivered
     assert "it took over 20 s" in caplog.text
 
 
+@pytest.mark.slow
 async def test_handler_timeout_counts_for_each_message_separately(client: ClientInstance) -> None:
     await send(client, 30, queues=1)
     done: list[int] = []
@@ -50,6 +51,7 @@ async def test_handler_timeout_counts_for_each_message_separately(client: Client
     assert done == list(range(30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("outcome", "times"), [("returns", [0]), ("fails", [0, 1])])
 async def test_handler_that_finishes_despite_its_cancel_counts_as_done(
     client: ClientInstance, outcome: str, times: list[int]

@@ -118,6 +118,7 @@ async def test_failed_connection_makes_the_store_ask_again(
     assert await at(store, master) == 5
 
 
+@pytest.mark.slow
 async def test_offset_read_from_a_slave_does_not_lower_the_master(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:

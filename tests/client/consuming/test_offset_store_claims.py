@@ -157,6 +157,7 @@ async def committed_at_both(
     return addr
 
 
+@pytest.mark.slow
 async def test_seek_that_reaches_a_slave_late_lowers_nothing_the_next_owner_committed_elsewhere(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster, slave: Member
 ) -> None:
@@ -254,6 +255,7 @@ async def test_commit_of_a_released_queue_after_a_reset_is_refused(
     assert await at(store, master) == 10
 
 
+@pytest.mark.slow
 async def test_reset_unknown_to_a_slave_wins_over_commits_there(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:

@@ -51,6 +51,7 @@ async def unlock(client: ClientInstance, cluster: EmbeddedCluster, owner: str) -
     await client.api.call(address, UnlockBatchMqRequestHeader(), body, what="unlock")
 
 
+@pytest.mark.slow
 async def test_queue_of_an_orderly_consumer_is_locked_and_kept_so(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -62,6 +63,7 @@ async def test_queue_of_an_orderly_consumer_is_locked_and_kept_so(
     assert await lock(client, cluster, "another member")
 
 
+@pytest.mark.slow
 async def test_queue_stays_locked_when_masters_change_places(autojump_clock: MockClock) -> None:
     """The member's route still names the former one, which would renew the lock for ever."""
     async with (
@@ -93,6 +95,7 @@ async def test_nothing_is_read_while_another_member_has_the_lock(
             assert await receive(consumer, 1) == [0]
 
 
+@pytest.mark.slow
 async def test_lock_that_cannot_be_renewed_stops_the_queue(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -138,6 +141,7 @@ async def test_lock_ends_on_time_while_another_queue_is_requested(
             raise AssertionError(await consumer.receive())
 
 
+@pytest.mark.slow
 async def test_queue_that_another_member_had_meanwhile_continues_at_its_offset(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -159,6 +163,7 @@ async def test_queue_that_another_member_had_meanwhile_continues_at_its_offset(
         assert await committed(first) == {0: 8}
 
 
+@pytest.mark.slow
 async def test_message_in_work_is_done_before_the_queue_moves(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
@@ -284,6 +289,7 @@ async def test_message_that_fails_too_often_does_not_block_the_others(
     assert dead.max_offset == 2
 
 
+@pytest.mark.slow
 async def test_failed_message_waits_for_the_lock_and_is_tried_again(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

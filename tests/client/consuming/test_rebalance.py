@@ -84,6 +84,7 @@ async def test_slave_knows_the_members_too(
     assert len(rounds[0]["orders"]) == 4
 
 
+@pytest.mark.slow
 async def test_what_moved_is_reported_once(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:

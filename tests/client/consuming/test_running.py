@@ -98,6 +98,7 @@ async def test_progress_is_the_lowest_unfinished_message(client: ClientInstance)
         n.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_one_message_that_is_stuck_holds_up_its_queue_and_no_memory(
     client: ClientInstance,
 ) -> None:
@@ -144,6 +145,7 @@ async def test_paused_queue_keeps_what_a_cancelled_run_left(client: ClientInstan
         assert await receive(consumer, 2) == [1, 4]
 
 
+@pytest.mark.slow
 async def test_failed_message_comes_again_later_with_its_own_topic(client: ClientInstance) -> None:
     await send(client, 8)
     seen: list[tuple[int, str, int, float]] = []

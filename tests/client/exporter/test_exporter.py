@@ -94,6 +94,7 @@ async def exporting(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_page_has_the_lag_of_groups_and_the_state_of_brokers(
     autojump_clock: MockClock,
 ) -> None:
@@ -148,6 +149,7 @@ async def test_silent_broker_loses_its_series_and_no_number_stays(
         assert (await get(one.cluster.dial, ADDR, "/readyz")).status == 503
 
 
+@pytest.mark.slow
 async def test_rounds_that_fail_are_logged_ever_more_rarely(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,6 +226,7 @@ async def test_rates_are_what_offsets_grew_by_and_a_reset_has_none(
         assert found.value("rocketmq_producer_tps", topic="orders") == 0
 
 
+@pytest.mark.slow
 async def test_topics_without_groups_members_and_producers_are_shown_within_minutes(
     autojump_clock: MockClock,
 ) -> None:
@@ -274,6 +277,7 @@ async def test_topics_without_groups_members_and_producers_are_shown_within_minu
         assert found.value("rocketmq_storage_dispatch_behind_bytes") == 0
 
 
+@pytest.mark.slow
 async def test_group_without_members_counts_none_and_unknown_members_are_no_zero(
     autojump_clock: MockClock,
 ) -> None:
@@ -290,6 +294,7 @@ async def test_group_without_members_counts_none_and_unknown_members_are_no_zero
             assert not found.all(name)
 
 
+@pytest.mark.slow
 async def test_broker_is_asked_few_questions_at_a_time(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

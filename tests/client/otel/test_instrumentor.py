@@ -37,6 +37,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_package_imports_nothing_of_opentelemetry() -> None:
     program = (
         "import sys, rocketrio, rocketrio.aio, rocketrio.admin;"

@@ -163,6 +163,7 @@ async def test_work_that_waits_for_its_half_message_is_not_asked_for(
         assert await delivered(client, SOON) == [b"paid"]
 
 
+@pytest.mark.slow
 async def test_broker_leaves_the_time_that_a_message_asks_for(client: ClientInstance) -> None:
     answers = Answers()
     async with transacting(client, answers) as producer:

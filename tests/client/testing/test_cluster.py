@@ -58,6 +58,7 @@ async def test_silent_master_is_not_reached_until_it_is_healed(autojump_clock: M
         assert await send(cluster) == "SEND_OK"
 
 
+@pytest.mark.slow
 async def test_partition_from_clients_leaves_replication(autojump_clock: MockClock) -> None:
     async with open_cluster(slaves=1, role="sync-master") as cluster:
         cluster.partition(cluster.master, cluster.slaves[0])

@@ -31,6 +31,7 @@ RECORDS = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(RECORDS, max_size=5))
 def test_records_are_read_as_they_were_written(records: list[DecodedRecord]) -> None:
     text = "".join(record.text for record in records if not isinstance(record, Recalled))

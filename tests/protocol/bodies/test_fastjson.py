@@ -50,6 +50,7 @@ def test_text_inside_a_string_is_not_taken_for_a_key(text: str) -> None:
     assert fastjson.loads(body, dict[int, str]) == {1: text}
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.integers(-99, 99), st.dictionaries(st.text('ab:{}1\\"\0 ,', max_size=6), st.integers())
@@ -73,6 +74,7 @@ def test_members_are_in_alphabetical_order_and_none_is_left_out() -> None:
     assert fastjson.dumps(Person("L", None)) == b'{"lastName":"L"}'
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

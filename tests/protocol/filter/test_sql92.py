@@ -186,6 +186,7 @@ def test_expressions_that_were_used_last_are_kept_up_to_a_size() -> None:
     assert sql92._kept.size <= 150_000
 
 
+@pytest.mark.slow
 def test_compiled_expressions_take_memory_in_proportion() -> None:
     texts = [" OR ".join(f"a = {start + each}" for each in range(600)) for start in range(8)]
     compile_sql92("a = 5")  # Now the parser is made.

@@ -68,6 +68,7 @@ def test_recorded_commit_logs_scan_and_encode_to_the_same_bytes(
     assert count > 20
 
 
+@pytest.mark.slow
 @given(record_fields())
 def test_any_record_is_read_back(fields: dict[str, Any]) -> None:
     record = encode_record(**fields)
@@ -95,6 +96,7 @@ def test_any_record_is_read_back(fields: dict[str, Any]) -> None:
     assert (header.tags, header.keys) == (message.tags, message.keys)
 
 
+@pytest.mark.slow
 @given(st.lists(record_fields(), max_size=5), st.data())
 def test_chunks_decode_and_truncated_ones_name_the_position(
     many: list[dict[str, Any]], data: st.DataObject

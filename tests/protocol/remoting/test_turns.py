@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 
 import attrs
+import pytest
 import trio
 import trio.testing
 from tests.protocol.remoting.networks import network_of, served
@@ -86,6 +87,7 @@ async def test_many_connections_of_one_host_take_the_turns_of_one_host(
         assert ours.acted.index(f"{CROWD} {QUICK}") - ours.busy_for <= 5 * PER_SHARE
 
 
+@pytest.mark.slow
 async def test_hosts_share_a_round_however_many_they_are(autojump_clock: MockClock) -> None:
     async with serving(autojump_clock) as ours:
         ours.took = SHARE / 40

@@ -74,6 +74,7 @@ async def test_read_that_reaches_the_hot_end_returns_to_the_master(
         assert pulls.messages[cluster.slaves[0].broker.address] > COUNT / 2
 
 
+@pytest.mark.slow
 async def test_a_slave_that_lags_costs_no_row(autojump_clock: MockClock, pulls: Pulls) -> None:
     async with _cluster() as cluster:
         options = read_options(cluster)

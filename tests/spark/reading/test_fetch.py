@@ -142,6 +142,7 @@ async def test_timestamps_find_the_first_message_stored_then_or_later(
             assert [(part.start, part.end) for part in found.ranges] == [expected]
 
 
+@pytest.mark.slow
 async def test_timestamps_are_not_searched_in_a_lagging_slave(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +345,7 @@ def test_every_offset_comes_once_and_in_order(
     assert _drive(pipeline, caps, rng, depth) == list(range(start, start + size))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 9), st.lists(st.integers(0, 9), min_size=1, max_size=20), st.randoms())
 def test_pipeline_skips_gaps(depth: int, caps: list[int], rng: random.Random) -> None:
     pipeline = Pipeline(_part(0, 200), depth=depth, batch_size=16)

@@ -200,6 +200,7 @@ async def test_plans_are_narrowed_by_queue_offset_and_time(autojump_clock: MockC
         assert await _planned(cluster, EqualTo(("partition",), 0), **kafka) == []
 
 
+@pytest.mark.slow
 async def test_no_row_that_meets_the_conditions_is_left_out(autojump_clock: MockClock) -> None:
     rng = random.Random(7)
     async with loaded(queues=1, count=1) as cluster, channel_pool(cluster.dial) as pool:

@@ -64,6 +64,7 @@ def test_every_whole_message_is_there_in_order(hows: list[str], keeps_damaged: b
         assert found.row_count == len(whole)
 
 
+@pytest.mark.slow
 @given(st.randoms(), st.integers(1, 30))
 def test_any_altered_byte_is_survived(rng: random.Random, count: int) -> None:
     chunk = bytearray(b"".join(_record(offset) for offset in range(30)))

@@ -76,6 +76,7 @@ async def test_a_master_that_falls_silent_in_the_middle_costs_two_seconds(
         assert trio.current_time() - started < 3.0  # its pulls would take ten
 
 
+@pytest.mark.slow
 async def test_two_slaves_and_the_master_are_asked_before_it_fails(
     autojump_clock: MockClock, pulls: Pulls
 ) -> None:

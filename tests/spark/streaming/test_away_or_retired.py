@@ -82,6 +82,7 @@ async def two_brokers(count: int = 5) -> AsyncIterator[Two]:
 # ----------------------------------------------------------------------------- read to the last known end
 
 
+@pytest.mark.slow
 async def test_broker_that_was_read_to_its_end_and_is_stopped_ends_no_query(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,6 +104,7 @@ async def test_broker_that_was_read_to_its_end_and_is_stopped_ends_no_query(
         assert await two.latest(again, {A: 5, B: 5}) == {"broker-a": 8, "broker-b": 5}
 
 
+@pytest.mark.slow
 async def test_broker_that_was_let_go_and_comes_back_is_read_on(autojump_clock: MockClock) -> None:
     async with two_brokers() as two:
         stream = two.story.stream(**GIVEN)

@@ -250,6 +250,7 @@ async def test_a_name_server_that_forgot_everything_loses_no_queue(
         assert await story.latest(stream, start) == {0: 3, 1: 5}, "silent, and not gone"
 
 
+@pytest.mark.slow
 async def test_a_slave_answers_for_its_master_and_proves_no_loss(
     autojump_clock: MockClock,
 ) -> None:

@@ -195,6 +195,7 @@ def test_a_request_has_a_limit_of_messages_too() -> None:
     assert [len(bodies) for bodies in sent(backlogs)["x", None]] == [BATCH_MAX_MESSAGES, 5]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.lists(

@@ -66,6 +66,7 @@ names = texts.filter(lambda text: not text.isupper())
 maps = st.none() | st.dictionaries(names, st.none() | st.just("") | texts, max_size=4)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

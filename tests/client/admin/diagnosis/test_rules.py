@@ -229,6 +229,7 @@ def found_codes(found: Diagnosis) -> set[str]:
     return {one.code for one in found.findings} - {"H04"}
 
 
+@pytest.mark.slow
 async def test_cluster_in_memory(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedCluster(slaves=1, auto_create_topic_enable=False) as cluster,
