@@ -55,7 +55,8 @@ pytestmark = pytest.mark.slow
 
 LONGEST: Final = 0.05
 """Seconds of CPU, on a core that is not slow (tests/support/slowness.py)."""
-TRIES: Final = 3
+TRIES: Final = 6
+"""Others on the same core slow one of them down; the longest request of all takes 44 ms alone."""
 TOPICS: Final = 10_000
 GROUPS: Final = 2_000
 PAIRS: Final = 30
