@@ -8,7 +8,7 @@ from tests.support.further import every_other
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", every_other(range(12)))
+@pytest.mark.parametrize("seed", every_other(range(6)))
 async def test_changes_of_users_hold_among_faults(seed: int, tmp_path: Path) -> None:
     assert await play(seed, tmp_path)
 

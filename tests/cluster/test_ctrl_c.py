@@ -143,7 +143,7 @@ class CtrlC:
         pytest.param("protocol/rocketrio_protocol/remoting/reactor.py", marks=pytest.mark.long),
         "broker/rocketrio_broker/waiting/watermark.py",
         pytest.param("client/rocketrio/consuming/running.py", marks=pytest.mark.long),
-        "client/rocketrio/consuming/hand_out.py",
+        pytest.param("client/rocketrio/consuming/hand_out.py", marks=pytest.mark.long),
     ],
 )
 def test_ctrl_c_at_any_line_ends_the_program_at_once(part: str) -> None:

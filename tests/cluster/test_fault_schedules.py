@@ -106,7 +106,7 @@ def test_no_seed_breaks_a_promise(first: int, count: int) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("seed", every_other([0, 9, 3, 29, 12]))
+@pytest.mark.parametrize("seed", every_other([0, 9]))
 def test_same_seed_gives_the_same_history(seed: int) -> None:
     first, second = run_story(make_schedule(seed)), run_story(make_schedule(seed))
     assert first.history == second.history

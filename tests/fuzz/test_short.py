@@ -41,6 +41,7 @@ def test_some_good_input_is_taken_to_its_end(target: Target) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "target", [each for each in TARGETS if each.is_program], ids=lambda target: target.name
 )
