@@ -52,6 +52,7 @@ def test_job_with_wrong_arguments_ends_with_its_usage(
     assert f"python examples/spark_{name}.py" in str(ended.value.code)
 
 
+@pytest.mark.long
 async def test_orders_of_the_producer_example_are_summed_by_tag(cluster: EmbeddedCluster) -> None:
     await run(cluster, "produce.py")
     said = await shell(cluster, "python examples/spark_batch.py")
