@@ -10,7 +10,7 @@ from tests.support.stores import SMALL, opened, put_of, read_all, stored
 from rocketrio_broker.offsets.manager import count_unread
 from rocketrio_broker.offsets.table import OffsetTable
 from rocketrio_broker.settings.config import BrokerConfig
-from rocketrio_broker.store import consume_queue_table
+from rocketrio_broker.store import acknowledged, clock_watch, consume_queue_table
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
@@ -27,6 +27,13 @@ RARELY: dict[str, Any] = {
     "flush_interval_consume_queue": 600.0,
 }
 """For tests that last days."""
+
+
+@pytest.fixture
+def looks_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks each second at clocks and acknowledgements would be most of what such a test does."""
+    monkeypatch.setattr(clock_watch, "CHECK_INTERVAL", RARELY["clean_resource_interval"])
+    monkeypatch.setattr(acknowledged, "SYNC_PERIOD", RARELY["clean_resource_interval"])
 
 
 def deletable(ages_hours: list[float], *, hour: int = 12, used: float = 10.0) -> int:
@@ -69,6 +76,7 @@ async def fill(store: MessageStore, clock: SettableClock, count: int = 200) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("looks_rarely")
 async def test_old_files_go_with_the_queue_and_index_files_that_named_them(
     autojump_clock: trio.abc.Clock,
 ) -> None:
@@ -204,6 +212,7 @@ async def test_clock_that_jumps_ahead_deletes_nothing(autojump_clock: trio.abc.C
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("looks_rarely")
 async def test_files_with_times_in_the_future_are_as_old_as_they_are_known(
     autojump_clock: trio.abc.Clock,
 ) -> None:
