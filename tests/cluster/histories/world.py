@@ -302,7 +302,7 @@ class World:
         )
 
     def held_by(self) -> tuple[tuple[int, int, int], ...]:
-        """The same, with those that have not started yet: a slave acknowledges as soon as it follows."""
+        """The same, with brokers that have not started yet: a slave acknowledges as soon as it follows."""
         early = ((one, store) for one, store in self._starting.items() if store is not None)
         return self.log_ends() + tuple(
             (number, store.max_physical_offset, store.flushed.value) for number, store in early

@@ -103,8 +103,8 @@ def all_was_handled(
 ) -> Iterator[Violation]:
     """What is in the topic was done by a member, or is a dead letter.
 
-    What a member hands back comes again as another message, which may be in a tail that was lost. So may be the one
-    that it hands back, which it had read before: then it cannot, and has lost it too once it follows the shorter log.
+    What a member hands back comes again as another message, which may be in a tail that was lost. The message that it
+    hands back may be in one, too, if it had read it before: a master without it does not take it back.
     """
     done: set[bytes] = set()
     read_at: dict[tuple[bytes, int, int], float] = {}  # by message, tries and address
