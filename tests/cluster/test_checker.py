@@ -13,6 +13,7 @@ from tests.cluster.histories.checker import (
 from tests.cluster.histories.checker_readers import (
     SLAVE_TIMEOUT,
     acknowledged_messages_are_delivered,
+    places_passed_by_an_order,
     readers_see_what_is_confirmed,
 )
 from tests.cluster.histories.checker_standings import former_masters_lead_nobody
@@ -306,6 +307,26 @@ def test_message_that_the_group_passes_over_is_reported() -> None:
     assert told == {"skipped", "acknowledged and undelivered"}
     before = [pulled(2.5, b"lost", 1), received(2.5, b"lost", 1)]
     assert "skipped" not in broken([*RIGHT[:4], *before, *RIGHT[4:]])
+
+
+def test_member_that_seeks_beyond_the_end_of_a_queue_continues_at_the_end() -> None:
+    stored = OffsetStored(
+        at=10.0, broker=0, queue_id=MOVABLE_QUEUE, offset=6, before=-1, generation=(0, 1),
+        is_ordered=True, is_reset=False, queue_end=6,
+    )  # fmt: skip
+    seek = Lowered(at=9.0, who="one", queue_id=MOVABLE_QUEUE, offset=13, outcome="begins")
+
+    def passed(*events: Event) -> set[int]:
+        schedule, ends = (
+            Schedule(1, MODE, (), (), 0, 25.0, (), 25.0),
+            FinalState((), came_to_rest=True),
+        )
+        return places_passed_by_an_order(Story(schedule, History(1, list(events)), ends))
+
+    assert passed(seek, stored) == set(range(6))
+    assert passed(stored) == set()
+    assert passed(seek, attrs.evolve(stored, queue_end=7)) == set()
+    assert passed(seek, attrs.evolve(stored, is_ordered=False)) == set()
 
 
 def test_new_master_that_lost_its_end_meanwhile_was_handed_over_all() -> None:

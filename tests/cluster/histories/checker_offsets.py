@@ -316,7 +316,6 @@ def _is_overruled(story: Story, reset: OffsetStored) -> bool:
         if event.at >= reset.at and event.queue_id == reset.queue_id
     )
     is_overruled = any(
-        event.at >= reset.at and (event.who, event.offset) != ("operator", reset.offset)
-        for event in events_of(story, Lowered)
+        event.at >= reset.at and event.offset != reset.offset for event in events_of(story, Lowered)
     )
     return last[-1:] < [reset.generation] or is_followed or is_overruled

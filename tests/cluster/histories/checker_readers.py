@@ -43,7 +43,8 @@ def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
 def places_passed_by_an_order(story: Story) -> set[int]:
     """Return the places of the movable queue over which a broker has moved the group by an order.
 
-    An operator may reset to what a slave had committed, and a member may seek to where it had been before a loss.
+    An operator may reset to what a slave had committed, and a member may seek to where it had been before a loss. Where
+    that lies beyond the queue's end it continues at the end: the user's word counts (decision 0036).
     """
     orders: dict[int, bool] = {}  # the offset of each, and whether it came as a plain commit
     passed: set[int] = set()
@@ -52,7 +53,10 @@ def places_passed_by_an_order(story: Story) -> set[int]:
             orders[event.offset] = event.who == "mqadmin" or orders.get(event.offset, False)
         elif isinstance(event, OffsetStored) and event.queue_id == MOVABLE_QUEUE:
             is_plain = orders.get(event.offset)
-            if is_plain is not None and (is_plain or event.is_ordered):
+            is_cut_to_the_end = (
+                event.offset == event.queue_end and max(orders, default=0) > event.offset
+            )
+            if (is_plain is not None or is_cut_to_the_end) and (is_plain or event.is_ordered):
                 passed.update(range(max(event.before, 0), event.offset))
     return passed
 

@@ -265,8 +265,9 @@ async def _obey_reset(world: World, name: str, consumer: Consumer) -> None:
     try:
         offset = await consumer.committed_offset(queue)
         if isinstance(offset, int) and queue in consumer.assignment:
-            consumer.seek(queue, offset)
-            world.history.add(Note(at=now(), who=name, text=f"obeys the reset to {offset}"))
+            with _lowering(world, name, offset) as outcome:
+                consumer.seek(queue, offset)
+                outcome.text = "obeys a reset, and commits later"
     except Error as error:
         world.history.add(Note(at=now(), who=name, text=f"cannot obey: {error}"))
 
