@@ -1,7 +1,7 @@
 # make demo    sets everything up and runs the main job
 # make test    sets everything up and runs every test: quick, slow, real processes, Spark
 # make test-long  the longest tests, of kinds that `make test` has too: more seeds, longer campaigns
-# make quick   the quick tests alone, about three minutes; make clients: those of the client alone
+# make quick   the quick tests alone, about two minutes; make clients: those of the client alone
 # make pythons the quick tests of the client on each other Python from 3.11 on that this machine has
 # make fresh   both commands above in minimal Debian roots (12, 13 and sid), as a new user; as root, with debootstrap: an hour
 # make interop the same stories with the real Apache RocketMQ (from Maven Central)

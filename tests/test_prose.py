@@ -24,6 +24,7 @@ IDIOMS = {
     r"tells? of|hears? of": "report, learn",
 }
 PATTERN = re.compile(rf"\b(?:{'|'.join(IDIOMS)})")
+TEST_NAME = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 def idioms_in(source: Source) -> Iterator[tuple[int, str]]:
@@ -38,8 +39,8 @@ def test_names_of_tests_use_no_listed_idiom() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for path in source_files(ROOT / "tests")
         if path.name.startswith("test_")
-        for name in source_of(path).functions
-        if name.startswith("test_") and PATTERN.search(name.lower().replace("_", " "))
+        for name in TEST_NAME.findall(path.read_text())
+        if PATTERN.search(name.lower().replace("_", " "))
     ]
     assert not found, "\n".join(found)
 
