@@ -136,8 +136,8 @@ class KnownSlaves:
         return [(change, change.value) for change in self._changes]
 
     def _has_unknown(self) -> bool:
-        """Return whether a slave is connected from a host of which none was known."""
-        return not self._connected_hosts() <= {split_addr(addr)[0] for addr in self._met}
+        """Return whether a slave is connected from a host of which none is known: it is new, or had been forgotten."""
+        return not self._connected_hosts() <= {split_addr(addr)[0] for addr in self._addrs}
 
     def _connected_hosts(self) -> set[str]:
         return {split_addr(connection.addr)[0] for connection in self._connections}

@@ -116,6 +116,27 @@ async def test_slave_that_comes_is_known_at_once_or_a_moment_later(
         assert known.met() == [FIRST, SECOND]
 
 
+async def test_slave_that_was_forgotten_and_is_back_is_known_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    """It may be promoted within the moment, and the name server may be silent by then."""
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
+    async with story.remembering() as known:
+        story.connect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        story.listed[SERVERS[0]] = {0: MASTER}
+        story.disconnect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == []
+        story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
+        story.connect(FIRST)
+        await trio.sleep(SETTLE_TIME / 2)
+        story.listed[SERVERS[0]] = None
+        story.disconnect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == [FIRST]
+
+
 async def test_slave_that_comes_while_name_servers_answer_is_asked_for_too(
     autojump_clock: MockClock,
 ) -> None:
