@@ -38,7 +38,7 @@ from tests.cluster.mutants import (
     miss_no_queue,
 )
 from tests.cluster.soak import HASH_SEED
-from tests.support.further import every_other
+from tests.support.further import first_of
 
 from rocketrio_broker import broker
 from rocketrio_broker.ha import connection, judgement
@@ -106,7 +106,7 @@ def test_no_seed_breaks_a_promise(first: int, count: int) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("seed", every_other([0, 9]))
+@pytest.mark.parametrize("seed", first_of(1, [0, 9, 3, 29, 12]))
 def test_same_seed_gives_the_same_history(seed: int) -> None:
     first, second = run_story(make_schedule(seed)), run_story(make_schedule(seed))
     assert first.history == second.history

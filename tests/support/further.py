@@ -8,7 +8,13 @@ import pytest
 
 def every_other(cases: Iterable[Any]) -> list[Any]:
     """Return all cases, each second one with the mark `long`."""
-    return [
-        pytest.param(case, marks=pytest.mark.long) if number % 2 else case
-        for number, case in enumerate(cases)
-    ]
+    return [_further(case) if number % 2 else case for number, case in enumerate(cases)]
+
+
+def first_of(count: int, cases: Iterable[Any]) -> list[Any]:
+    """Return all cases, those after the first few with the mark `long`."""
+    return [_further(case) if number >= count else case for number, case in enumerate(cases)]
+
+
+def _further(case: Any) -> Any:
+    return pytest.param(case, marks=pytest.mark.long)
