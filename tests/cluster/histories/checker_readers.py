@@ -52,11 +52,11 @@ def places_passed_by_an_order(story: Story) -> set[int]:
         if isinstance(event, Lowered):
             orders[event.offset] = event.who == "mqadmin" or orders.get(event.offset, False)
         elif isinstance(event, OffsetStored) and event.queue_id == MOVABLE_QUEUE:
-            is_plain = orders.get(event.offset)
-            is_cut_to_the_end = (
+            is_to_the_end = (
                 event.offset == event.queue_end and max(orders, default=0) > event.offset
             )
-            if (is_plain is not None or is_cut_to_the_end) and (is_plain or event.is_ordered):
+            is_known = event.offset in orders or is_to_the_end
+            if orders.get(event.offset) or (is_known and event.is_ordered):
                 passed.update(range(max(event.before, 0), event.offset))
     return passed
 
