@@ -87,6 +87,17 @@ class Story:
         self.connections.remove(SlavesEnd(addr))
         self.went.advance(self.went.value + 1)
 
+    async def come_and_go(self, known: KnownSlaves, *addrs: str) -> None:
+        """Let slaves come, and go for so long that they are forgotten."""
+        for addr in addrs:
+            self.connect(addr)
+        await trio.sleep(2 * SETTLE_TIME)
+        self.listed[SERVERS[0]] = {0: MASTER}
+        for addr in addrs:
+            self.disconnect(addr)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == []
+
 
 async def test_slave_is_remembered_a_moment_after_it_came_and_over_a_power_cut(
     autojump_clock: MockClock,
@@ -122,12 +133,7 @@ async def test_slave_that_was_forgotten_and_is_back_is_known_at_once(
     """It may be promoted within the moment, and the name server may be silent by then."""
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
     async with story.remembering() as known:
-        story.connect(FIRST)
-        await trio.sleep(2 * SETTLE_TIME)
-        story.listed[SERVERS[0]] = {0: MASTER}
-        story.disconnect(FIRST)
-        await trio.sleep(2 * SETTLE_TIME)
-        assert list(known.addrs()) == []
+        await story.come_and_go(known, FIRST)
         story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
         story.connect(FIRST)
         await trio.sleep(SETTLE_TIME / 2)
@@ -172,14 +178,7 @@ async def test_slave_that_is_back_while_no_name_server_answers_is_remembered_aga
     """By the host that its connection comes from."""
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST, 2: SECOND}})
     async with story.remembering() as known:
-        for addr in (FIRST, SECOND):
-            story.connect(addr)
-        await trio.sleep(2 * SETTLE_TIME)
-        story.listed[SERVERS[0]] = {0: MASTER}
-        for addr in (FIRST, SECOND):
-            story.disconnect(addr)
-        await trio.sleep(2 * SETTLE_TIME)
-        assert list(known.addrs()) == []
+        await story.come_and_go(known, FIRST, SECOND)
         story.listed[SERVERS[0]] = None
         story.connect(FIRST.replace(":10911", ":49160"))
         await trio.sleep(2 * SETTLE_TIME)
