@@ -741,7 +741,7 @@ def test_reset_that_no_member_follows_is_reported() -> None:
     later = attrs.evolve(OBEYED, offset=2, before=1, generation=(1, 1))
     assert of_resets(RESET, OBEYED, later, DONE, heard) == set()
     commit = attrs.evolve(later, before=OBEYED.offset, generation=(1, 0), is_reset=False)
-    by_mqadmin = attrs.evolve(RESET, who="mqadmin", offset=2)
+    by_mqadmin = attrs.evolve(RESET, at=9.0, who="mqadmin", offset=2)
     assert of_resets(RESET, by_mqadmin, OBEYED, commit, DONE, heard) == set()
     assert of_resets(RESET, OBEYED, commit, DONE, heard) == told
     # A member had it lower before.
