@@ -194,11 +194,12 @@ class VersionedTable(Generic[Settings]):
     def join(self, version: DataVersion, entries: dict[str, Settings]) -> int | None:
         """Add what only a slave knows, unless its table is the older one; return how many more entries there are.
 
-        Returns None if nothing changed.
+        Returns None if nothing changed. Equal tables are joined too if the slave's has seen more changes: otherwise the
+        next change here would get a version that is older than the slave's, which lacks that change.
         """
         before = len(self.entries)
         table = _joined_table(self.entries, self.data_version, self._possible(entries), version)
-        if table == self.entries and not (self.unreadable and version.counter):
+        if table == self.entries and version.counter <= self.data_version.counter:
             return None
         newest = _newer_version(self.data_version, version)
         self._replace(newest.next_version(self._wall_clock.now_ms()), table)

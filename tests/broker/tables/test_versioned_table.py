@@ -243,6 +243,14 @@ def test_a_table_is_joined_under_a_version_above_both() -> None:
     assert table.join(DataVersion(5, 1), {"A": TopicConfig("A")}) is None
 
 
+def test_an_equal_table_that_has_seen_more_changes_leaves_its_version() -> None:
+    table = table_on(MemoryDisk())
+    put(table, "T")
+    assert table.join(DataVersion(8, 1), dict(table.entries)) == 0
+    assert table.data_version.counter == 9
+    assert table.join(DataVersion(8, 1), dict(table.entries)) is None
+
+
 def test_a_new_version_of_the_same_table_is_kept() -> None:
     disk = MemoryDisk()
     table = table_on(disk)
