@@ -824,6 +824,20 @@ def test_offset_of_a_slave_with_another_end_counts_where_both_logs_agree() -> No
     assert told in broken([*RIGHT, *lost, cut(at=35.0, is_proven=False), *steps, again])
 
 
+def test_offset_of_a_slave_counts_up_to_where_the_epochs_of_a_master_are_known() -> None:
+    def told(offset: int, known_to: tuple[int, ...]) -> bool:
+        ended, reign_ended, started, began = restarted(40.0, "epochs gone", offset=offset)
+        assert isinstance(began, ReignBegan)
+        began = attrs.evolve(began, epochs_known_to=known_to)
+        events = seen(39.0, 1, 2), ended, reign_ended, started, began
+        return "slaves were not asked" in broken([*RIGHT, *events])
+
+    assert told(1, ())
+    assert told(1, (2, 0, 0, 0))
+    assert not told(1, (1, 0, 0, 0))
+    assert told(0, (1, 0, 0, 0))
+
+
 def test_reset_may_stay_with_a_master_that_cannot_be_asked_when_the_next_one_begins() -> None:
     def told(asked: str) -> bool:
         ended, began = switched(11.0, asked=asked)

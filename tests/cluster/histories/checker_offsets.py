@@ -206,6 +206,7 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                 held = {key: values for key, values in held.items() if key[0] != broker}
             case ReignBegan(is_serving=True, at=at, queue_ends=queue_ends):
                 found, ends = _known(event), dict(enumerate(queue_ends))
+                known_to = dict(enumerate(event.epochs_known_to))
                 for (broker, queue_id), values in held.items():
                     before = [known for seen_at, known in values if seen_at <= event.since]
                     is_asked = broker == event.broker or (
@@ -222,6 +223,9 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                         # What it counts beyond the end of what both have are other messages.
                         shared = [one.end_of(queue_id) for one in losses if one.started <= at]
                         least = min(least, *shared)
+                    if broker != event.broker:
+                        # Nothing shows that what others count of a lost epoch are messages of this log (0036).
+                        least = min(least, known_to.get(queue_id, least))
                     if found.get(queue_id, _NOTHING) < (generation, least):
                         detail = f"queue {queue_id}: broker {broker} has {before[-1]}"
                         yield Violation("slaves were not asked", detail, event)

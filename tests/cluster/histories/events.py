@@ -312,6 +312,9 @@ class ReignBegan(Event):
     """All brokers, and the topics created meanwhile that each had before, on its disk if it was down."""
     has_topics: tuple[str, ...] = ()
     """Those that this one has now."""
+    epochs_known_to: tuple[int, ...] = ()
+    """By queue id of the plain topic, where the first epoch began that went with this broker's file of them, and that
+    no other knows; empty if there is none."""
     is_serving: bool = True
     """Whether it takes writes; if not it waits yet, for room on its disk for one, and `kept` is of its reign's end."""
     since: float = attrs.field()

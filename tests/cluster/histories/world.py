@@ -44,6 +44,7 @@ from rocketrio_broker.store.epochs import EPOCH_FILE
 from rocketrio_broker.store.errors import NotOpenedError
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.ha.exchange import Epoch
 from rocketrio_protocol.remoting.ports import Dial, VirtualWallClock, split_addr
 
 TOPIC: Final = "orders"
@@ -205,6 +206,8 @@ class World:
         dict
     )  # what there was when a broker was last started, or told or free to lead
     _asked: dict[int, Asked] = attrs.Factory(dict)  # whom a broker had asked when it last claimed
+    # the epochs of brokers that have lost the file of them
+    _lost_epochs: dict[int, list[Epoch]] = attrs.Factory(dict)
     # where queues ended when a broker began to lead: one that starts may serve before it has started
     _led_from: dict[int, tuple[int, ...]] = attrs.Factory(dict)
     _not_serving: tuple[int, bytes] | None = (
@@ -460,6 +463,8 @@ class World:
         self._topics[number] = (
             frozenset() if how in ("wiped", "older copy") else self._topics_of(number)
         )
+        if how == "epochs gone":
+            self._lost_epochs[number] = list(member.broker.store.epochs.lines)
         self.end_reign(member)
         self._ending.add(number)
         await (member.stop() if how in CLEAN_ENDS else member.kill())
@@ -632,10 +637,22 @@ class World:
                 named=asked.named,
                 topics=tuple((one, tuple(sorted(names))) for one, names in before.topics.items()),
                 has_topics=tuple(sorted(self._topics_of(number))),
+                epochs_known_to=self._epochs_known_to(member),
                 since=round(before.at, 6),
                 is_serving=is_serving,
             )
         )
+
+    def _epochs_known_to(self, member: Member) -> tuple[int, ...]:
+        """Where the first epoch began of those that a broker lost with their file and that no running broker knows."""
+        running = (one.broker.store for one in self.cluster.members if one.is_running)
+        known = {line.id for store in running for line in store.epochs.lines}
+        lost = self._lost_epochs.pop(self.number(member.host), ())
+        starts = [line.start for line in lost if line.id not in known]
+        if not starts:
+            return ()
+        store = member.broker.store
+        return tuple(store.queue_offset_at(TOPIC, one, min(starts)) for one in range(QUEUES))
 
     def settle_reign(self) -> None:
         """Look again how much a master has of the last one's log that waited when it got the order to lead."""
