@@ -19,6 +19,7 @@ a lost connection is noticed within a second, where Java's routes lack the broke
 """
 
 import logging
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -27,7 +28,7 @@ import trio
 
 from rocketrio_broker.settings.config import LiveConfig
 from rocketrio_broker.tables.topics import TopicConfigManager
-from rocketrio_broker.waiting.watermark import Watermark, wait_any_past
+from rocketrio_broker.waiting.watermark import Watermark
 from rocketrio_protocol.bodies.registration import (
     RegisterBrokerBody,
     body_crc32,
@@ -43,6 +44,7 @@ from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.remoting.ports import is_peer_addr
+from rocketrio_protocol.remoting.tasks import wait_any
 
 logger = logging.getLogger("rocketrio_broker.registration")
 
@@ -50,8 +52,6 @@ RETRY_PAUSE: Final = 1.0
 """Seconds until a name server that failed is tried again; doubles up to the period of registration."""
 MASTERLESS_PERIOD: Final = 2.0
 """Seconds between registrations of a slave without a known master: only the answers to them name one."""
-CHECK_INTERVAL: Final = 1.0
-"""Seconds between checks whether the connection is still open."""
 DISPLACED_LIMIT: Final = 8
 """The most brokers with this one's id that are remembered."""
 UNREGISTER_GRACE: Final = 3.0
@@ -253,9 +253,17 @@ class BrokerRegistration:
         """
         while True:
             reported = self._reported[name_server]
-            with trio.move_on_after(CHECK_INTERVAL):
-                await wait_any_past((self._topics.changes, reported), (self._wakeups, wakeup))
-            if channel.closed or self._is_held or self._wakeups.value != wakeup:
+            await wait_any(
+                partial(self._topics.changes.wait_past, reported),
+                partial(self._wakeups.wait_past, wakeup),
+                channel.over.wait,
+            )
+            if channel.closed:
+                # A name server may accept connections only to close them: it is not asked more often than this.
+                with trio.move_on_after(RETRY_PAUSE):
+                    await self._wakeups.wait_past(wakeup)
+                return
+            if self._is_held or self._wakeups.value != wakeup:
                 return
             # Read before the names, as a change during the requests below is registered in the next turn.
             change = self._topics.changes.value

@@ -18,7 +18,6 @@ from tests.support.pair import Pair, pair_of
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.survey import ASK_LIMIT
 from rocketrio_broker.namesrv.probes import PROBE_LIMIT
-from rocketrio_broker.registration import CHECK_INTERVAL
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
 
@@ -40,7 +39,7 @@ async def test_slave_of_a_silent_master_takes_over_within_seconds(role: str) -> 
         if role == "async-master":
             await pair.send("two", at=second)
         pair.network.heal()
-        for _ in range(10 * int(CHECK_INTERVAL + 4)):
+        for _ in range(50):
             await trio.sleep(0.1)
             assert (await pair.listed())[0] == second.broker.address
         assert role_of(first)[0] == "slave"
@@ -61,7 +60,7 @@ async def test_master_that_falls_silent_as_a_slave_has_joined_gives_way_to_it() 
         await pair.promote(second)
         await trio.sleep(5)
         pair.network.heal()
-        await trio.sleep(CHECK_INTERVAL + 4)
+        await trio.sleep(5)
         assert role_of(first)[0] == "slave"
 
 

@@ -24,7 +24,7 @@ import trio
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.epochs import ANONYMOUS
 from rocketrio_broker.store.mapped_file import MappedFile
-from rocketrio_protocol.remoting.tasks import every
+from rocketrio_broker.waiting.watermark import Watermark
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
@@ -65,7 +65,9 @@ class Acknowledged:
         self._begun_at = 0
         self._place = 0
         """The place that is written, and not being synced."""
-        self._is_changed = False
+        self._writes = Watermark()
+        """Counts them."""
+        self._synced_writes = 0
 
     def __repr__(self) -> str:
         return f"<Acknowledged by {len(self.slaves)} slaves>"
@@ -127,13 +129,15 @@ class Acknowledged:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sync what is noted."""
         task_status.started()
-        async for _ in every(SYNC_PERIOD):
+        while True:
+            await self._writes.wait_past(self._synced_writes)
             await self.sync()
+            await trio.sleep(SYNC_PERIOD)
 
     async def sync(self) -> None:
         """Return once all that is noted survives a power cut. Raises OSError."""
-        if self._is_changed and self._file is not None:
-            self._is_changed = False
+        if self._writes.value > self._synced_writes and self._file is not None:
+            self._synced_writes = self._writes.value
             # The other place first: what comes during the sync is written there,
             # and the place that is being synced stays whole.
             self._place = (self._place + 1) % _PLACES
@@ -175,7 +179,7 @@ class Acknowledged:
         if self._file is not None:
             line, at = _encoded(self.slaves), place * _PLACE_SIZE
             self._file.mapping[at : at + len(line)] = line
-            self._is_changed = True
+            self._writes.advance(self._writes.value + 1)
 
 
 def _encoded(slaves: _Slaves) -> bytes:

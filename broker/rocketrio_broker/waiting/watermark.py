@@ -7,12 +7,15 @@ Answers to: WaitNotifyObject, the atomic maxima and the wait/notify pairs of the
 Unlike Java: tasks do not poll; a task wakes only when its own point is reached.
 """
 
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
 import attrs
 import trio
+
+from rocketrio_protocol.remoting.tasks import wait_any
 
 _SWEEP_FLOOR: Final = 64  # cancelled waiters kept before the heap is rebuilt without them
 
@@ -114,14 +117,7 @@ class Watermark:
 
 async def wait_any_past(*marks: tuple[Watermark, int]) -> None:
     """Return once one of the watermarks is past the value given with it, or was reset downwards."""
-    async with trio.open_nursery() as nursery:
-
-        async def wait(mark: Watermark, value: int) -> None:
-            await mark.wait_past(value)
-            nursery.cancel_scope.cancel()
-
-        for mark, value in marks:
-            nursery.start_soon(wait, mark, value)
+    await wait_any(*(partial(mark.wait_past, value) for mark, value in marks))
 
 
 class LogPosition(Watermark):

@@ -1,4 +1,4 @@
-"""Helpers for tasks: periodic ticks, nurseries in the background, and endless retries.
+"""Helpers for tasks: periodic ticks, waits for the first of several, nurseries in the background, and endless retries.
 
 Invariant: except in `retry_forever`, `except Exception` surrounds only code of others: a processor (`dispatch.py`), and
 the functions that users give a consumer, a producer, or the asyncio side.
@@ -35,6 +35,18 @@ class every:  # noqa: N801 - reads as a word: `async for _ in every(30)`.
         await trio.sleep_until(self._next)
         behind = trio.current_time() - self._next
         self._next += self._seconds * (1 + behind // self._seconds)
+
+
+async def wait_any(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Return once one of these has returned; the others are cancelled."""
+    async with trio.open_nursery() as nursery:
+
+        async def run(wait: Callable[[], Awaitable[object]]) -> None:
+            await wait()
+            nursery.cancel_scope.cancel()
+
+        for wait in waits:
+            nursery.start_soon(run, wait)
 
 
 @asynccontextmanager
