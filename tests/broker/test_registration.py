@@ -154,6 +154,19 @@ async def test_a_lost_connection_costs_the_routes_little_more_than_a_second(
         assert server.routes.broker_addr_table
 
 
+async def test_name_server_that_loses_each_connection_is_asked_once_a_second(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        await lab.name_server(FIRST)
+        broker = await lab.broker()
+        before = broker.registration.listings.value
+        for _ in range(100):
+            lab.network.cut("10.0.0.1")
+            await trio.sleep(0.1)
+        assert 9 <= broker.registration.listings.value - before <= 10
+
+
 async def test_a_dead_name_server_holds_up_neither_start_nor_topics(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
