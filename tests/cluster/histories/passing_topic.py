@@ -85,7 +85,7 @@ async def _delete(world: World, admin: Admin) -> None:
         await admin.delete_topic(PASSING)
     except RouteNotFoundError:
         master = world.master
-        if not master.is_running or master.broker.state.topics.topic_config(PASSING) is not None:
+        if not world.is_up(master) or master.broker.state.topics.topic_config(PASSING) is not None:
             raise
         if PASSING in master.broker.store.queues():
             await admin.create_topic(PASSING, queues=PASSING_QUEUES)

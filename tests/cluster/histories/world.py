@@ -323,7 +323,7 @@ class World:
 
     def _log(self, member: Member) -> bytes:
         """A broker's log: now, or what its disk kept at least when it went down."""
-        if self._is_up(member):
+        if self.is_up(member):
             return whole_log(member.broker.store)[1]
         number = self.number(member.host)
         return self._logs.get(number, b"")[: self._log_end(member)[0]]
@@ -331,17 +331,17 @@ class World:
     def _topics_of(self, number: int) -> frozenset[str]:
         """The topics created meanwhile that a broker has: now, or on its disk when it went down."""
         member = self.cluster.members[number]
-        if self._is_up(member):
+        if self.is_up(member):
             names = member.broker.state.topics.topic_config_table
             return frozenset(name for name in names if name.startswith(LATE_TOPIC))
         return self._topics.get(number, frozenset())
 
-    def _is_up(self, member: Member) -> bool:
+    def is_up(self, member: Member) -> bool:
         """Return whether a broker runs and is not being taken down, which takes seconds with a slow disk."""
         return member.is_running and not self.goes_down(member)
 
     def _log_end(self, member: Member) -> tuple[int, int]:
-        if self._is_up(member):
+        if self.is_up(member):
             store = member.broker.store
             return store.max_physical_offset, store.flushed.value
         return self._ends.get(self.number(member.host), (0, 0))
