@@ -17,6 +17,7 @@ from tests.cluster.histories.checker_readers import (
     readers_see_what_is_confirmed,
 )
 from tests.cluster.histories.checker_standings import former_masters_lead_nobody
+from tests.cluster.histories.contacts import Outcome
 from tests.cluster.histories.events import (
     AnsweredEarly,
     Committed,
@@ -462,6 +463,27 @@ def test_message_of_a_second_history_is_gone_when_an_operator_chooses_the_older_
     for one, is_lost in ((began, False), (level, True)):
         found = broken([*RIGHT, *restart, created, ended, one], role="async-master")
         assert ("created and gone" in found) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("is_serving", "asked", "is_reported"),
+    [
+        (True, "answered", True),
+        (True, "failed", False),
+        (False, "answered", True),
+        (False, "failed", False),
+    ],
+)
+def test_topic_is_missed_of_brokers_that_could_be_asked_also_if_the_master_waits_for_room(
+    is_serving: bool, asked: Outcome, is_reported: bool
+) -> None:
+    created = TopicCreated(at=32.0, topic="late", broker=0)
+    ended = ReignEnded(at=33.0, broker=0, log_end=200)
+    began = ReignBegan(
+        at=33.5, broker=1, kept=200, others=((0, 200, 200), (1, 200, 200)), offsets=(),
+        topics=((0, ("late",)), (1, ())), asked=((0, asked),), is_serving=is_serving,
+    )  # fmt: skip
+    assert ("created and gone" in broken([*RIGHT, created, ended, began])) is is_reported
 
 
 def test_logs_that_differ_below_their_boundary_are_reported() -> None:

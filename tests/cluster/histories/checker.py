@@ -429,6 +429,7 @@ def created_topics_are_there(story: Story) -> Iterator[Violation]:
         if isinstance(event, TopicCreated):
             created[event.topic] = event
         elif isinstance(event, ReignBegan):
+            there = set(event.has_topics)
             for number, topics in event.topics:
                 missing = created.keys() & set(topics) - set(event.has_topics)
                 is_known = number == event.broker or (
@@ -438,8 +439,9 @@ def created_topics_are_there(story: Story) -> Iterator[Violation]:
                 )
                 if missing and is_known and event.is_serving:
                     yield Violation("created and gone", f"broker {number} had {missing}", event)
-            if event.is_serving:
-                created = {name: one for name, one in created.items() if name in event.has_topics}
+                elif is_known and not event.is_serving:
+                    there |= missing  # It may get them yet.
+            created = {name: one for name, one in created.items() if name in there}
     names = {text.split()[0] for text in story.final.brokers[0].topics}
     for topic, one in created.items():
         if topic not in names:
