@@ -860,6 +860,19 @@ def test_offset_of_a_slave_counts_up_to_where_the_epochs_of_a_master_are_known()
     assert told(0, (1, 0, 0, 0))
 
 
+def test_slave_may_fall_to_what_a_master_without_epochs_began_with() -> None:
+    def told(offset: int, known_to: tuple[int, ...]) -> bool:
+        ended, reign_ended, started, began = restarted(40.0, "epochs gone", offset=1)
+        assert isinstance(began, ReignBegan)
+        began = attrs.evolve(began, epochs_known_to=known_to)
+        events = seen(39.0, 1, 2), ended, reign_ended, started, began, seen(44.0, 1, offset)
+        return "offset went back" in broken([*RIGHT, *events])
+
+    assert told(1, ())
+    assert not told(1, (0, 0, 0, 0))
+    assert told(0, (0, 0, 0, 0))
+
+
 def test_reset_may_stay_with_a_master_that_cannot_be_asked_when_the_next_one_begins() -> None:
     def told(asked: str) -> bool:
         ended, began = switched(11.0, asked=asked)

@@ -79,7 +79,9 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
     orders: list[_Fall] = []
     falls: list[_Fall] = []
     losses = {ended.at: began for began, ended in shorter_reigns(story)}
-    taken: dict[int, dict[int, int]] = {}  # what a master began with, by each slave that was behind
+    taken: dict[
+        int, dict[int, int]
+    ] = {}  # what a master began with, by each slave that may fall to it
     for event in story.history.events:
         match event:
             case ReignEnded(at=at) if at in losses:
@@ -94,8 +96,13 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                     others = (running | longer) - {event.broker}
                     for queue_id, end in enumerate(event.queue_ends):
                         falls.append(_Fall(queue_id, end, brokers=others))
-                # What such a slave holds beyond its own log is not taken over, and it copies the master's offsets.
-                behind = [number for number, end, _ in event.others if end < event.kept]
+                # What such a slave holds beyond its own log is not taken over, nor what any counts of an epoch that
+                # the master has lost: it copies the master's offsets.
+                behind = [
+                    number
+                    for number, end, _ in event.others
+                    if end < event.kept or event.epochs_known_to
+                ]
                 taken = {number: dict(event.offsets) for number in behind}
             case Lowered(outcome="begins", queue_id=queue_id, offset=offset):
                 orders.append(_Fall(queue_id, offset))

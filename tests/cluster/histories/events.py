@@ -314,7 +314,7 @@ class ReignBegan(Event):
     """Those that this one has now."""
     epochs_known_to: tuple[int, ...] = ()
     """By queue id of the plain topic, where the first epoch began that went with this broker's file of them, and that
-    no other knows; empty if there is none."""
+    none it could ask knows; empty if there is none."""
     is_serving: bool = True
     """Whether it takes writes; if not it waits yet, for room on its disk for one, and `kept` is of its reign's end."""
     since: float = attrs.field()

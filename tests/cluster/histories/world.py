@@ -637,17 +637,23 @@ class World:
                 named=asked.named,
                 topics=tuple((one, tuple(sorted(names))) for one, names in before.topics.items()),
                 has_topics=tuple(sorted(self._topics_of(number))),
-                epochs_known_to=self._epochs_known_to(member),
+                epochs_known_to=self._epochs_known_to(member, asked),
                 since=round(before.at, 6),
                 is_serving=is_serving,
             )
         )
 
-    def _epochs_known_to(self, member: Member) -> tuple[int, ...]:
-        """Where the first epoch began of those that a broker lost with their file and that no running broker knows."""
-        running = (one.broker.store for one in self.cluster.members if one.is_running)
-        known = {line.id for store in running for line in store.epochs.lines}
-        lost = self._lost_epochs.pop(self.number(member.host), ())
+    def _epochs_known_to(self, member: Member, asked: Asked) -> tuple[int, ...]:
+        """Where the first epoch began of those that a broker lost with their file, and that none it could ask knows."""
+        number = self.number(member.host)
+        could_ask = {one for one, outcome in asked.outcomes if outcome in ("answered", "unasked")}
+        stores = (
+            one.broker.store
+            for one in self.cluster.members
+            if one.is_running and self.number(one.host) in {number, *could_ask}
+        )
+        known = {line.id for store in stores for line in store.epochs.lines}
+        lost = self._lost_epochs.pop(number, ())
         starts = [line.start for line in lost if line.id not in known]
         if not starts:
             return ()
