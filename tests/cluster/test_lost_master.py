@@ -19,7 +19,7 @@ from tests.cluster.stores import unflushed_pair
 from tests.support.caller import accepted
 from tests.support.pair import Pair, pair_of
 
-from rocketrio_broker.embedded import Member
+from rocketrio_broker.embedded import NAME_SERVER_HOST, Member
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.role.service import FAR_BEHIND, NOBODY_LEADS_AFTER
 from rocketrio_protocol.codes import ResponseCode
@@ -168,6 +168,27 @@ async def test_former_master_gets_first_what_its_successor_still_has() -> None:
         await trio.sleep(SOON)
         assert role_of(first) == ("async-master", 0)
         assert await pair.read(first) == ["one", "two", "three"]
+
+
+async def test_slave_that_a_name_server_still_lists_as_master_gives_what_it_has() -> None:
+    """An order made it a slave while no name server heard it, before others had copied its last messages."""
+    async with pair_of(2, role="async-master") as pair:
+        first, second, third = pair.members
+        await pair.settle()
+        await pair.change(first, "slave", 10)
+        await pair.promote(second)
+        await trio.sleep(
+            1.4
+        )  # The third broker knows that this is no slave, and does not follow it yet.
+        await pair.send("late", at=second)
+        assert (
+            pair.members[2].broker.store.max_physical_offset
+            < second.broker.store.max_physical_offset
+        )
+        pair.part(second, NAME_SERVER_HOST)
+        await pair.change(second, "slave", 11)
+        await pair.promote(third)
+        assert (await pair.read(third))[-1] == "late"
 
 
 @pytest.mark.slow

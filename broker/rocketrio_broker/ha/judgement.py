@@ -73,9 +73,7 @@ def other_masters(found: Survey) -> list[OtherMaster]:
 
 def _as_master(view: PeerView, broker_name: str) -> OtherMaster | None:
     identity = view.identity
-    if identity is None or not view.is_of(broker_name):
-        return None
-    if identity.broker_id != MASTER_ID or identity.role == "slave":
+    if identity is None or not view.is_of(broker_name) or view.is_slave_of(broker_name):
         return None
     if identity.role is None:
         # An Apache broker never waits for another one: if it is master, it leads.
@@ -100,9 +98,7 @@ def leader(found: Survey) -> OtherMaster | None:
 def slaves_of(found: Survey) -> frozenset[str]:
     """Return the brokers of this name that answered that they are not master."""
     return frozenset(
-        view.addr
-        for view in found.views.values()
-        if view.is_of(found.broker_name) and _as_master(view, found.broker_name) is None
+        view.addr for view in found.views.values() if view.is_slave_of(found.broker_name)
     )
 
 

@@ -102,6 +102,15 @@ class PeerView:
         """Return whether the broker says that it has this name."""
         return self.identity is not None and self.identity.broker_name == broker_name
 
+    def is_slave_of(self, broker_name: str) -> bool:
+        """Return whether the broker says that it is one of this name, and not its master."""
+        one = self.identity
+        return (
+            one is not None
+            and self.is_of(broker_name)
+            and (one.broker_id != MASTER_ID or one.role == "slave")
+        )
+
     def is_given_away(self, broker_name: str) -> bool:
         """Return whether a broker of another name has the address now."""
         return self.identity is not None and self.identity.broker_name not in (None, broker_name)
@@ -128,7 +137,8 @@ class Survey:
     remembered: frozenset[str] = frozenset()
     """Slaves that name servers listed earlier."""
     also: frozenset[str] = frozenset()
-    """Brokers that were asked too: they may have something, but nothing depends on their answers."""
+    """Brokers that were asked too: they may have something, but nothing depends on their answers. One that is listed as
+    master is among them if it says that it is a slave: name servers may not hear that for a while."""
     views: Mapping[str, PeerView] = attrs.field(factory=dict)
     """What the brokers answered, by address."""
 
@@ -222,14 +232,16 @@ class Surveyor:
                     asking.begin(addr)
                 for addr in peers.name_servers:
                     asking.nursery.start_soon(ask_name_server, addr)
+        views = asking.result()
+        slaves = (view.addr for view in views if view.is_slave_of(peers.broker_name))
         return Survey(
             broker_name=peers.broker_name,
             own_addr=peers.own_addr,
             listed={addr: listed[addr] for addr in peers.name_servers if addr in listed},
             silent_servers=silent_servers,
             remembered=remembered,
-            also=also,
-            views={view.addr: view for view in asking.result()},
+            also=also.union(slaves),
+            views={view.addr: view for view in views},
         )
 
     async def survey_of(self, addr: str) -> Survey:
