@@ -1,6 +1,7 @@
 """A name loses its master, or its master's disk or role: it has a master again, or each broker says what is missing."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Literal
 
 import attrs
@@ -23,6 +24,7 @@ from rocketrio_broker.embedded import NAME_SERVER_HOST, Member
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.role.service import FAR_BEHIND, NOBODY_LEADS_AFTER
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import NotReachableError
 
 SOON = NOBODY_LEADS_AFTER + 20
 """Seconds in which the pair finds its master."""
@@ -189,6 +191,31 @@ async def test_slave_that_a_name_server_still_lists_as_master_gives_what_it_has(
         await pair.change(second, "slave", 11)
         await pair.promote(third)
         assert (await pair.read(third))[-1] == "late"
+
+
+async def test_successor_that_no_name_server_hears_yields_to_the_former_master_that_leads_again() -> (
+    None
+):
+    """The former one lost its role file while the successor tried to register."""
+    async with pair_of() as pair, trio.open_nursery() as nursery:
+        first, second = pair.members
+
+        async def order() -> None:
+            with suppress(NotReachableError):
+                await pair.hand_over()
+
+        pair.part(second, NAME_SERVER_HOST)
+        nursery.start_soon(order)
+        await trio.sleep(4)
+        assert role_of(first) == ("slave", 1)
+        await first.kill()
+        forget_role(first)
+        await first.start()
+        await pair.send("one")
+        await trio.sleep(SOON)
+        assert role_of(second)[0] == "slave"
+        assert await pair.read(second) == ["one"]
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.slow

@@ -271,7 +271,7 @@ class RoleService:
             # The point of no return comes first. If it led before the file is synced, a power cut would make it a slave
             # that answers `void`, and the former master would write again, beside what was written here.
             await self._role_file.hold(after, taken=token)
-            self._former = former
+            self._former = self._last_master = former
             self._begin_to_lead(after)
 
     def _end_role(self, slave: BrokerConfig, reason: str) -> None:
@@ -535,7 +535,11 @@ class RoleService:
             await self._restore_topics(known_to)
             self._topics_known_to = None
             listed = await self._register(former)
-            other = None if listed is None else OtherMaster(listed, is_listed=True)
+            if listed is not None:
+                other = OtherMaster(listed, is_listed=True)
+            elif registration.listings.value == listings:
+                # No name server decides, and to find that out took seconds: a former master may lead again.
+                other = leader(await self._look_again(()))
         if other is None:
             if former is None:
                 # One that yields until here, because a name server knows a master that it could not ask, has lowered
