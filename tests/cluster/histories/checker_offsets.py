@@ -117,6 +117,9 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                         max(obeyed, key=lambda one: one.offset).used.add(broker)
                     elif not is_to_the_end:
                         yield Violation("lowered without an order", "", event)
+                if event.queue_end is not None and offset > event.queue_end:
+                    # Its member goes on at the end, as it is when it comes there.
+                    orders.append(_Fall(queue_id, event.queue_end))
                 falls.append(_Fall(queue_id, offset, generation=generation))
             case MemberEnded(broker=broker):
                 seen = {key: offset for key, offset in seen.items() if key[0] != broker}
