@@ -901,6 +901,11 @@ def test_offset_that_is_lowered_without_an_order_is_reported() -> None:
     # The master's queue ends there: nothing is read again.
     assert of_resets(attrs.evolve(fall, queue_end=1)) == set()
     assert of_resets(attrs.evolve(fall, queue_end=2)) == told
+    # It ended there when a member came, that was sent beyond it.
+    beyond = attrs.evolve(forward, offset=5, queue_end=1)
+    later = attrs.evolve(fall, at=11.0, before=5, queue_end=3)
+    assert of_resets(beyond, later) == set()
+    assert of_resets(attrs.evolve(beyond, queue_end=2), later) == told
 
 
 def test_slave_that_left_while_a_message_was_sent_counts_with_what_it_had() -> None:
