@@ -3,9 +3,10 @@
     config/slaves.json      {"slaves": ["10.0.0.11:10911"], "followed": ["10.0.0.10:10911"],
                              "ids": ["1 10.0.0.11:10911", "2 10.0.0.12:10911"]}
 
-`slaves` is the list of the name servers when it was last requested. `followed` is the last master of this broker, if it
-had one; it is removed when this broker has no master and name servers list slaves beside it. `ids` has the last id of
-each slave that was ever listed, so that no other broker is given it meanwhile (slave_ids.py); the newest comes last.
+`slaves` is the list of the name servers when it was last requested. `followed` is the master that they listed beside this
+broker, or the last one that this broker had; it is removed when there is none and name servers list slaves beside it.
+`ids` has the last id of each slave that was ever listed, so that no other broker is given it meanwhile (slave_ids.py);
+the newest comes last.
 
 A name server that has restarted lists no broker until brokers register again. A master that lost the end of its log in
 the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile. A promoted
@@ -150,7 +151,11 @@ class KnownSlaves:
         is_whole = len(answers) == len(peers.name_servers) and all(
             peers.own_addr in answer.values() for answer in answers
         )
-        followed = self._master() or (None if is_whole and listed else self.followed)
+        masters = (answer[MASTER_ID] for answer in answers if MASTER_ID in answer)
+        # After a hand-over name servers list the successor before a registration here is answered with it.
+        listed_master = next((addr for addr in masters if addr != peers.own_addr), None)
+        forgotten = None if is_whole and listed else self.followed
+        followed = listed_master or self._master() or forgotten
         if not is_whole or len(listed) < len(self._connections):
             # A slave that left for a moment may be back, while no name server can be asked.
             hosts = self._connected_hosts()

@@ -244,6 +244,21 @@ async def test_followed_master_is_remembered_until_name_servers_list_slaves_of_t
     assert story.known().followed is None
 
 
+async def test_successor_is_remembered_that_name_servers_list_before_a_registration_names_it(
+    autojump_clock: MockClock,
+) -> None:
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
+    async with story.remembering() as known:
+        story.connect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert known.followed is None
+        story.listed[SERVERS[0]] = {0: FIRST, 1: MASTER}
+        story.disconnect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert (known.addrs(), known.followed) == ([], FIRST)
+    assert story.known().followed == FIRST
+
+
 async def test_slave_counts_as_connecting_for_some_seconds_if_it_names_its_own_host(
     autojump_clock: MockClock,
 ) -> None:
