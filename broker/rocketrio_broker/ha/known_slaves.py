@@ -3,10 +3,10 @@
     config/slaves.json      {"slaves": ["10.0.0.11:10911"], "followed": ["10.0.0.10:10911"],
                              "ids": ["1 10.0.0.11:10911", "2 10.0.0.12:10911"]}
 
-`slaves` is the list of the name servers when it was last requested. `followed` is the master that they listed beside this
-broker, or the last one that this broker had; it is removed when there is none and name servers list slaves beside it.
-`ids` has the last id of each slave that was ever listed, so that no other broker is given it meanwhile (slave_ids.py);
-the newest comes last.
+`slaves` is the list of the name servers when it was last requested. `followed` is the master that they listed beside
+this broker, or the last one that this broker had; it is removed when there is none and name servers list slaves beside
+it. `ids` has the last id of each slave that was ever listed, so that no other broker is given it meanwhile
+(slave_ids.py); the newest comes last.
 
 A name server that has restarted lists no broker until brokers register again. A master that lost the end of its log in
 the same power cut would then find no slave to ask for it, and no other master that was promoted meanwhile. A promoted
