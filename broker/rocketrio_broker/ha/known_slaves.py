@@ -154,8 +154,8 @@ class KnownSlaves:
         masters = (answer[MASTER_ID] for answer in answers if MASTER_ID in answer)
         # After a hand-over name servers list the successor before a registration here is answered with it.
         listed_master = next((addr for addr in masters if addr != peers.own_addr), None)
-        forgotten = None if is_whole and listed else self.followed
-        followed = listed_master or self._master() or forgotten
+        last = None if is_whole and listed else self.followed
+        followed = listed_master or self._master() or last
         if not is_whole or len(listed) < len(self._connections):
             # A slave that left for a moment may be back, while no name server can be asked.
             hosts = self._connected_hosts()
