@@ -7,6 +7,7 @@ import pytest
 import trio
 from tests.support.clocks import SteppedClock
 from tests.support.pair import pair_of
+from tests.support.steps import Steps
 from tests.support.transaction_producer import COMMIT, HALF, OPERATIONS, producing_on
 
 from rocketrio_broker.delay.delayed_puts import parked_from
@@ -54,18 +55,11 @@ async def test_reading_many_parked_messages_gives_way_to_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read_in: Counter[int] = Counter()
-
-    class Steps(trio.abc.Instrument):
-        number = 0
-
-        def before_task_step(self, task: object) -> None:
-            self.number += 1
-
     steps = Steps()
 
     def counted(store: MessageStore, address: int) -> Iterator[PutMessage]:
         for put in parked_from(store, address):
-            read_in[steps.number] += 1
+            read_in[steps.total] += 1
             yield put
 
     monkeypatch.setattr(service, "parked_from", counted)

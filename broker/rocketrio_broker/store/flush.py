@@ -78,11 +78,11 @@ class FlushService:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with background_nursery() as nursery:
             if self._interval is not None:
-                nursery.start_soon(self._flush_on_period, self._interval)
+                nursery.start_soon(self._flush_in_groups, self._interval)
             task_status.started()
             await self._flush_wanted()
 
-    async def _flush_on_period(self, interval: float) -> None:
+    async def _flush_in_groups(self, interval: float) -> None:
         while True:
             # Not by the clock: a broker without messages has nothing to wake for.
             await self._log.appended.wait_past(self._log.flushed.value)

@@ -1,23 +1,13 @@
 """Many queues at once, and one that stands still among others."""
 
-import attrs
 import pytest
 import trio
 from tests.support.orders import TOPIC, send
+from tests.support.steps import counted_steps
 
 from rocketrio import ClientInstance, MessageExt, Prefetch, open_consumer
 from rocketrio.cluster.api import ClientAPI
 from rocketrio.consuming.fetch import STARTS_AT_ONCE
-
-
-@attrs.define(eq=False)
-class Steps(trio.abc.Instrument):
-    """How often any task did something."""
-
-    count: int = 0
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.count += 1
 
 
 @pytest.mark.slow
@@ -27,11 +17,9 @@ async def test_queues_that_wait_for_room_cost_nothing(client: ClientInstance) ->
         TOPIC, group="g", client=client, prefetch=Prefetch(total_bytes=1)
     ) as consumer:
         await trio.sleep(5)  # The first message has used up the budget.
-        steps = Steps()
-        trio.lowlevel.add_instrument(steps)
-        await trio.sleep(20)
-        trio.lowlevel.remove_instrument(steps)
-        assert steps.count < 2000  # A tenth of a look a second for each.
+        with counted_steps() as steps:
+            await trio.sleep(20)
+        assert steps.total < 2000  # A tenth of a look a second for each.
         with trio.fail_after(60):
             assert len({(await consumer.receive()).body for _ in range(400)}) == 400
 
