@@ -79,9 +79,8 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
     orders: list[_Fall] = []
     falls: list[_Fall] = []
     losses = {ended.at: began for began, ended in shorter_reigns(story)}
-    taken: dict[
-        int, dict[int, int]
-    ] = {}  # what a master began with, by each slave that may fall to it
+    # What a master began with, by each slave that may fall to it.
+    taken: dict[int, dict[int, int]] = {}
     for event in story.history.events:
         match event:
             case ReignEnded(at=at) if at in losses:

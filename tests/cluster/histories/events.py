@@ -8,7 +8,7 @@ import math
 
 import attrs
 import trio
-from tests.cluster.histories.contacts import RETURN_WAIT, Outcome
+from tests.cluster.histories.contacts import ASKABLE, RETURN_WAIT, Outcome
 
 Generation = tuple[int, ...]
 """How often an offset was lowered by operators, and by others since: of two the greater one is newer."""
@@ -339,7 +339,7 @@ class ReignBegan(Event):
         """
         outcome = dict(self.asked).get(number, "unasked")
         may_come = must_wait and outcome == "unlisted" and self.at - self.since < RETURN_WAIT
-        return outcome in ("answered", "unasked") or may_come
+        return outcome in ASKABLE or may_come
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 import trio
-from tests.cluster.histories.contacts import RETURN_WAIT, Contacts, Outcome
+from tests.cluster.histories.contacts import ASKABLE, RETURN_WAIT, Contacts, Outcome
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import (
     Generation,
@@ -646,7 +646,7 @@ class World:
     def _epochs_known_to(self, member: Member, asked: Asked) -> tuple[int, ...]:
         """Where the first epoch began of those that a broker lost with their file, and that none it could ask knows."""
         number = self.number(member.host)
-        could_ask = {one for one, outcome in asked.outcomes if outcome in ("answered", "unasked")}
+        could_ask = {one for one, outcome in asked.outcomes if outcome in ASKABLE}
         stores = (
             one.broker.store
             for one in self.cluster.members
