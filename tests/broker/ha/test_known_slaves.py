@@ -87,11 +87,15 @@ class Story:
         self.connections.remove(SlavesEnd(addr))
         self.went.advance(self.went.value + 1)
 
-    async def come_and_go(self, known: KnownSlaves, *addrs: str) -> None:
-        """Let slaves come, and go for so long that they are forgotten."""
+    async def come(self, *addrs: str) -> None:
+        """Let slaves connect, and wait until they are known."""
         for addr in addrs:
             self.connect(addr)
         await trio.sleep(2 * SETTLE_TIME)
+
+    async def come_and_go(self, known: KnownSlaves, *addrs: str) -> None:
+        """Let slaves come, and go for so long that they are forgotten."""
+        await self.come(*addrs)
         self.listed[SERVERS[0]] = {0: MASTER}
         for addr in addrs:
             self.disconnect(addr)
@@ -105,8 +109,7 @@ async def test_slave_is_remembered_a_moment_after_it_came_and_over_a_power_cut(
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
     async with story.remembering() as known:
         assert list(known.addrs()) == []
-        story.connect(FIRST)
-        await trio.sleep(2 * SETTLE_TIME)
+        await story.come(FIRST)
         assert list(known.addrs()) == [FIRST]
     story.disk = story.disk.after_cut(seed=1, kept=0.0)
     assert list(story.known().addrs()) == [FIRST]
@@ -150,8 +153,7 @@ async def test_slave_that_comes_while_name_servers_answer_is_asked_for_too(
     async with story.remembering() as known:
         await trio.sleep(REFRESH_PERIOD + 0.05)
         story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
-        story.connect(FIRST)
-        await trio.sleep(2 * SETTLE_TIME)
+        await story.come(FIRST)
         assert known.met() == [FIRST]
 
 
@@ -194,8 +196,7 @@ async def test_slaves_are_not_forgotten_because_a_name_server_is_new_or_silent(
 ) -> None:
     story = Story({server: {0: MASTER, 1: FIRST} for server in listed})
     async with story.remembering() as known:
-        story.connect(FIRST)
-        await trio.sleep(2 * SETTLE_TIME)
+        await story.come(FIRST)
         story.listed.update(listed)
         await trio.sleep(2 * REFRESH_PERIOD)
         assert list(known.addrs()) == [FIRST]
@@ -207,8 +208,7 @@ async def test_former_master_forgets_no_slave_because_a_name_server_has_restarte
     """Its slaves follow another one now: nothing but the list knows of them, and no broker has registered there yet."""
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
     async with story.remembering() as known:
-        story.connect(FIRST)
-        await trio.sleep(2 * SETTLE_TIME)
+        await story.come(FIRST)
         story.listed[SERVERS[0]] = {}
         story.disconnect(FIRST)
         await trio.sleep(2 * REFRESH_PERIOD)
@@ -249,8 +249,7 @@ async def test_successor_is_remembered_that_name_servers_list_before_a_registrat
 ) -> None:
     story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
     async with story.remembering() as known:
-        story.connect(FIRST)
-        await trio.sleep(2 * SETTLE_TIME)
+        await story.come(FIRST)
         assert known.followed is None
         story.listed[SERVERS[0]] = {0: FIRST, 1: MASTER}
         story.disconnect(FIRST)
