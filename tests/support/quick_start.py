@@ -23,7 +23,7 @@ spark.sql.shuffle.partitions   2
 spark.ui.enabled               false
 spark.ui.showConsoleProgress   false
 """
-"""What a session has that says nothing else. To verify the classes of Spark's jars would take a tenth of its start."""
+"""The settings of a session unless it has its own. Java verifies no classes: that took a tenth of a start."""
 _STOP_TIMEOUT: Final = 60.0
 """Seconds for a JVM to end when its input has."""
 

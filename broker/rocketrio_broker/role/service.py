@@ -539,7 +539,7 @@ class RoleService:
                 other = OtherMaster(listed, is_listed=True)
             elif registration.listings.value == listings:
                 # No name server decides, and to find that out took seconds: a former master may lead again.
-                other = leader(await self._look_again(()))
+                other = leader(await self._look_again())
         if other is None:
             if former is None:
                 # One that yields until here, because a name server knows a master that it could not ask, has lowered
@@ -597,7 +597,7 @@ class RoleService:
         last = filter(None, [self._last_master])
         return {*self._peers.connecting(), *self._fellows, *sharing, *last}
 
-    async def _look_again(self, silent: Collection[str]) -> Survey:
+    async def _look_again(self, silent: Collection[str] = ()) -> Survey:
         """Ask the peers once more: one may have claimed the name before this broker, or may have a longer log.
 
         A broker that is just starting, and so was `silent`, searches again too, and finds this claim: unless this one

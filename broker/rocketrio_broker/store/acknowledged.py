@@ -66,7 +66,7 @@ class Acknowledged:
         self._place = 0
         """The place that is written, and not being synced."""
         self._writes = Watermark()
-        """Counts them."""
+        """Counts the writes to the file."""
         self._synced_writes = 0
 
     def __repr__(self) -> str:
