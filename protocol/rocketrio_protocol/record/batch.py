@@ -22,6 +22,8 @@ ENTRY_BODY_AT: Final = 20
 """Where the flag and the body of an entry begin."""
 
 _HEAD: Final = Struct(">iiiii")
+_READ_HEAD: Final = Struct(">i8xii")
+"""The same without magic and CRC, which tell a reader nothing."""
 _PROPERTIES_SIZE: Final = Struct(">h")
 
 
@@ -59,12 +61,12 @@ def decode_batch(
     size_limit, count_limit = len(data), len(data) if limit is None else limit
     entries: list[tuple[int, bytes, bytes]] = []
     position = 0
-    unpack_head, unpack_properties_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
+    unpack_head, unpack_properties_size = _READ_HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
     while position < size_limit:
         if len(entries) == count_limit:
             raise RemoteProtocolError(f"A batch has {count_limit} messages at most")
         try:
-            size, _, _, flag, body_size = unpack_head(data, position)
+            size, flag, body_size = unpack_head(data, position)
             body_end = position + ENTRY_BODY_AT + body_size
             if body_size < 0:
                 raise _refused(position, len(entries), f"its body length is {body_size}")

@@ -153,10 +153,14 @@ class RecordShape:
         )[_SHARED_START:-_BODY_SIZE_SIZE]
         overhead, magic, topic, pack = self.overhead, self.magic, self.topic, self._pack_batch_head
         parts: list[bytes] = []
+        middles: dict[int, bytes] = {}  # What stands between body and properties, by their length.
         for flag, body, properties in entries:
             body_size, properties_size = len(body), len(properties)
             size = overhead + body_size + properties_size
             crc = crc32(body) & 0x7FFFFFFF
+            middle = middles.get(properties_size)
+            if middle is None:
+                middle = middles[properties_size] = topic + _pack_size(properties_size)
             parts += (
                 pack(
                     size,
@@ -170,8 +174,7 @@ class RecordShape:
                     body_size,
                 ),
                 body,
-                topic,
-                _pack_size(properties_size),
+                middle,
                 properties,
             )
             queue_offset += 1
