@@ -56,7 +56,7 @@ pytestmark = pytest.mark.slow
 LONGEST: Final = 0.05
 """Seconds of CPU, on a core that is not slow (tests/support/slowness.py)."""
 TRIES: Final = 6
-"""How often a request may be asked, as others on the core slow a try down; the longest takes 44 ms alone."""
+"""How often a request may be asked, as others on the core slow a try down; the longest takes 36 ms alone."""
 TOPICS: Final = 10_000
 GROUPS: Final = 2_000
 PAIRS: Final = 30
