@@ -5,7 +5,7 @@
 # make pythons the quick tests of the client on each other Python from 3.11 on that this machine has
 # make fresh   both commands above in minimal Debian roots (12, 13 and sid), as a new user; as root, with debootstrap: an hour
 # make interop the same stories with the real Apache RocketMQ (from Maven Central)
-# make interop-short  the main ones of those, with 5.3.3: ten minutes
+# make interop-short  the main ones of those, with 5.3.3: eight minutes
 # make soak    fault schedules for ten minutes, Spark drivers killed over and over, then the Spark tests on the other PySpark
 #              versions (450 MB each)
 # make mutants rules of brokers and clients taken away, one at a time: after how many fault schedules each is missed; ten minutes
@@ -80,7 +80,7 @@ interop: $(INSTALLED)
 SLOWEST := restart or comes_back or lost or deletion or hands_back or broadcast
 SHORT := java_on_our_broker our_client_on_apache security_our_client security_java_on_ours security_others_on_ours security_denied security_tls other_clients_on_our_broker mqadmin replication
 interop-short: $(INSTALLED)
-	$(PYTEST) -m interop -k 'not 4.9.7 and not ($(SLOWEST))' $(SHORT:%=tests/interop/test_%.py)
+	$(PYTEST_FILES_APART) -m interop -k 'not 4.9.7 and not ($(SLOWEST))' $(SHORT:%=tests/interop/test_%.py)
 
 soak: $(INSTALLED)
 	$(RUN) -m tests.cluster.soak
@@ -116,7 +116,7 @@ docs: $(INSTALLED)
 check: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --num-workers auto
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff format .

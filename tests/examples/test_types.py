@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 DOCUMENTS = ("README.md", "docs/client.md", "docs/asyncio.md", "docs/transactions.md")
-CACHE = ROOT / ".mypy_cache" / "documented"
 MISUSE = HERE / "typed" / "misuse.py"
 
 pytestmark = pytest.mark.slow
@@ -39,8 +38,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def refused_by_mypy(files: list[Path], _: Path) -> dict[Path, dict[int, str]]:
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(CACHE),
-               "--no-error-summary", *map(str, files)]  # fmt: skip
+    # With the settings of `make check`, and so with what it has kept: it has read our packages already.
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", *map(str, files)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     found: dict[Path, dict[int, str]] = {}
