@@ -16,9 +16,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     pytest hands over the tests of all rooms that it collected, and others call theirs a cluster too.
     """
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if not isinstance(item, pytest.Function) or here not in item.path.parents:
+        if not isinstance(item, pytest.Function) or not str(item.path).startswith(here):
             continue
         if "cluster" in item.fixturenames:
             item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)

@@ -16,11 +16,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     pytest hands over the tests of all rooms that it collected.
     """
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}/"
     for item in items:
         if (
             isinstance(item, pytest.Function)
-            and here in item.path.parents
+            and str(item.path).startswith(here)
             and iscoroutinefunction(item.function)
             and not item.get_closest_marker("real")
         ):

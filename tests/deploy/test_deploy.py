@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def compose() -> dict[str, Any]:
     return services
 
 
+@cache
 def manifests() -> list[dict[str, Any]]:
     return [
         one

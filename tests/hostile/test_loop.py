@@ -66,6 +66,9 @@ GROUPS_OF_A_MEMBER: Final = 400
 REGISTERED_TOPICS: Final = 50_000
 NAME_SERVER: Final = "10.0.0.9:9876"
 
+PYTHONS_THRESHOLDS: Final = (700, 10, 10)
+"""Of garbage collection, in a process that says nothing of it."""
+
 SETTINGS: Final = b"".join(b"setting%d=%s\n" % (each, b"v" * 18) for each in range(2_000))
 
 Make = Callable[[int], bytes]
@@ -101,13 +104,16 @@ class Stretches(trio.abc.Instrument):
 
 @contextmanager
 def stretches() -> Generator[Stretches]:
-    """As in a process of its own: what the tests have imported and kept is not looked at by the collector."""
+    """As in a process of its own: the collector looks as often, and not at what the tests have imported and kept."""
     gc.collect()
     gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(*PYTHONS_THRESHOLDS)
     measured = Stretches()
     trio.lowlevel.add_instrument(measured)
     yield measured
     trio.lowlevel.remove_instrument(measured)
+    gc.set_threshold(*before)
     gc.unfreeze()
 
 
