@@ -36,7 +36,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import Error
 
 TOPIC, GROUP = "orders", "g"
-SEEDS, MORE_SEEDS, LONG_SEEDS = range(4), range(4, 12), range(12, 150)
+SEEDS, MORE_SEEDS, LONG_SEEDS = range(4), range(4, 8), range(8, 150)
 PATIENCE = 2000.0
 """Virtual seconds for one call: a lie may make it wait for each of its timeouts in turn, and the clock jumps while a
 busy machine works on something in a thread."""

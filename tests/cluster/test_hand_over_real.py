@@ -2,7 +2,7 @@
 
 import pytest
 import trio
-from tests.support.further import every_other
+from tests.support.further import first_of
 from tests.support.load import Load, numbers_in, ready
 from tests.support.ours import OurPair, our_pair_fixture
 from tests.support.waiting import HANGS, eventually
@@ -12,6 +12,11 @@ from rocketrio.admin import Admin
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
+KILLED = [
+    ("master", 0.0), ("follower", 0.01), ("master", 0.02), ("follower", 0.04), ("master", 0.08),
+    ("follower", 0.0), ("master", 0.01), ("follower", 0.02), ("master", 0.04), ("follower", 0.08),
+]  # fmt: skip
+"""Who is killed, and how many seconds after the hand-over begins."""
 SETTINGS = ("ha_hand_over_on_stop=true", "slave_timeout=1")
 
 
@@ -49,14 +54,13 @@ async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: OurPair) 
     assert numbers_in(first.store) >= load.acknowledged
 
 
-@pytest.mark.parametrize("who", ["master", "follower"])
 @pytest.mark.parametrize(
-    "after",
-    every_other([0.0, 0.01, 0.02, 0.04, 0.08]),
+    "killed", first_of(4, KILLED), ids=lambda killed: f"{killed[0]} {killed[1]}"
 )
 async def test_process_that_is_killed_in_the_middle_leaves_one_master(
-    pair: OurPair, who: str, after: float
+    pair: OurPair, killed: tuple[str, float]
 ) -> None:
+    who, after = killed
     first, second = pair.master, pair.slave
     victim = first if who == "master" else second
     load = Load(first.address)
