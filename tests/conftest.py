@@ -16,8 +16,9 @@ from hypothesis import settings
 settings.register_profile("rocketrio", deadline=None, max_examples=40)
 settings.load_profile("rocketrio")
 
-NEW_OBJECTS: Final = 20_000
-"""How many make the garbage collector look for a cycle. With Python's 700 it has an eighth of the tests' time."""
+SELDOM: Final = 1000
+"""After how many collections of younger garbage all is looked at. With Python's 10 that has a fifteenth of the tests'
+time; looking at the younger more seldom saves nothing, for what is new then leaves the processor's caches."""
 SPELLED_OUT: Final = ("slow", "real", "spark", "interop")
 """Marks that stand in the file itself, where a test has them."""
 
@@ -47,7 +48,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(NEW_OBJECTS)
+        gc.set_threshold(*gc.get_threshold()[:2], SELDOM)
         gc.enable()
 
 
