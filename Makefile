@@ -24,11 +24,12 @@ RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest -q
 # In a process for each core; where tests of a file share a cluster or a Spark session, the file stays in one process.
 PYTEST_APART := $(PYTEST) -n auto
-PYTEST_FILES_APART := $(PYTEST_APART) --dist loadfile
-# The same in the order of the folders: files of one long test come early, and none of them is left to one process at the end.
-PYTEST_IN_ORDER := $(PYTEST_FILES_APART) --no-loadscope-reorder
+FILES_APART := --dist loadfile
+PYTEST_FILES_APART := $(PYTEST_APART) $(FILES_APART)
+# In the order of the folders: otherwise files of one long test come last, and are left to one process at the end.
+IN_ORDER := $(FILES_APART) --no-loadscope-reorder
 # Processes and sockets make tests wait; three times as many at once as there are cores keep those busy.
-PYTEST_REAL := $(PYTEST_IN_ORDER) -n $(shell expr 3 \* $$(nproc))
+PYTEST_REAL := $(PYTEST) -n $(shell expr 3 \* $$(nproc)) $(IN_ORDER)
 INSTALLED := $(VENV)/.installed
 # Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -63,7 +64,7 @@ real: $(INSTALLED)
 	$(PYTEST_REAL) -m 'real and not spark and not interop and not long'
 
 spark: $(INSTALLED)
-	$(PYTEST_IN_ORDER) -m 'spark and not interop and not long'
+	$(PYTEST_APART) $(IN_ORDER) -m 'spark and not interop and not long'
 
 test-long: $(INSTALLED)
 	$(PYTEST_FILES_APART) -m 'long and not interop'

@@ -5,23 +5,15 @@ from pathlib import Path
 
 import pytest
 from tests.support.clients import client_of
-from tests.support.clocks import run_in_virtual_time
+from tests.support.clocks import give_virtual_time
 
 from rocketrio import ClientInstance
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test with this room's cluster runs in virtual time, without naming the clock.
-
-    pytest hands over the tests of all rooms that it collected, and others call theirs a cluster too.
-    """
-    here = f"{Path(__file__).parent}/"
-    for item in items:
-        if not isinstance(item, pytest.Function) or not str(item.path).startswith(here):
-            continue
-        if "cluster" in item.fixturenames:
-            item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
+    """Have every test with this room's cluster run in virtual time; other rooms call theirs a cluster too."""
+    give_virtual_time(items, Path(__file__).parent, lambda test: "cluster" in test.fixturenames)
 
 
 @pytest.fixture

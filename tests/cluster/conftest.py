@@ -5,26 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.clocks import run_in_virtual_time
+from tests.support.clocks import give_virtual_time
 from tests.support.replication import secret_file
 
 from rocketrio_broker.namesrv.routes import RouteInfoManager
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every story in memory runs in virtual time, without naming the clock.
+def _is_story_in_memory(test: pytest.Function) -> bool:
+    return iscoroutinefunction(test.function) and not test.get_closest_marker("real")
 
-    pytest hands over the tests of all rooms that it collected.
-    """
-    here = f"{Path(__file__).parent}/"
-    for item in items:
-        if (
-            isinstance(item, pytest.Function)
-            and str(item.path).startswith(here)
-            and iscoroutinefunction(item.function)
-            and not item.get_closest_marker("real")
-        ):
-            item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have every story in memory run in virtual time."""
+    give_virtual_time(items, Path(__file__).parent, _is_story_in_memory)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ KILLED = [
     ("master", 0.0), ("follower", 0.01), ("master", 0.02), ("follower", 0.04), ("master", 0.08),
     ("follower", 0.0), ("master", 0.01), ("follower", 0.02), ("master", 0.04), ("follower", 0.08),
 ]  # fmt: skip
-"""Who is killed, and how many seconds after the hand-over begins."""
+"""Which broker is killed, and how many seconds after the order to hand over."""
 SETTINGS = ("ha_hand_over_on_stop=true", "slave_timeout=1")
 
 

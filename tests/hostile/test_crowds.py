@@ -41,8 +41,9 @@ MEDIAN: Final = 0.1
 """Seconds of the loop's CPU time before half of the answers, on a core that is not slow: twice the goal."""
 LONGEST: Final = 0.3
 """The same before nine in ten: other work of the broker may come between."""
-TRIES: Final = 5
-"""How often it is attacked at most: whether the crowd or the neighbour comes first also depends on the machine."""
+TRIES: Final = 6
+"""How often an attack may be tried before the answers are too late: a busy machine decides whom the broker meets first.
+The memory is checked each time."""
 MEMORY: Final = 64 << 20
 """Bytes by which an attack may make the broker grow."""
 
@@ -143,9 +144,9 @@ def broker_over_tls(home: Path) -> Iterator[Timed]:
 def check(broker: Timed, attack: str, log: Path) -> None:
     for _ in range(TRIES):
         waits, grown = measured(broker, attack, log)
-        # Half of them are on new connections, which wait longer: the one after the tenth may be twice the tenth.
-        found = waits[COUNT // 2 - 1], waits[COUNT * 9 // 10 - 1], grown
-        if found[0] < MEDIAN and found[1] < LONGEST and grown < MEMORY:
+        found = waits[COUNT // 2], waits[COUNT * 9 // 10], grown
+        assert grown < MEMORY, found
+        if found[0] < MEDIAN and found[1] < LONGEST:
             return
     raise AssertionError(found)
 

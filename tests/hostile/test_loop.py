@@ -67,7 +67,7 @@ REGISTERED_TOPICS: Final = 50_000
 NAME_SERVER: Final = "10.0.0.9:9876"
 
 PYTHONS_THRESHOLDS: Final = (700, 10, 10)
-"""Of garbage collection, in a process that says nothing of it."""
+"""Python's own limits for its garbage collector, which the tests raise (tests/conftest.py)."""
 
 SETTINGS: Final = b"".join(b"setting%d=%s\n" % (each, b"v" * 18) for each in range(2_000))
 

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-REFERENCE: Final = 0.0105
+REFERENCE: Final = 0.0125
 """Seconds of CPU that the work below takes on the core for which limits were chosen."""
 SLOWEST: Final = 4.0
 """How many times slower than that a core may be. On an even slower one the limits do not rise further."""

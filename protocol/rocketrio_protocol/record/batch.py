@@ -21,9 +21,8 @@ ENTRY_FLAG_AT: Final = 12
 ENTRY_BODY_AT: Final = 20
 """Where the flag and the body of an entry begin."""
 
-_HEAD: Final = Struct(">iiiii")
-_READ_HEAD: Final = Struct(">i8xii")
-"""The same without magic and CRC, which tell a reader nothing."""
+_HEAD: Final = Struct(">i8xii")
+"""Size, flag and body length; magic and CRC are zeros, and tell a reader nothing."""
 _PROPERTIES_SIZE: Final = Struct(">h")
 
 
@@ -40,7 +39,7 @@ def encode_batch(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
                     f"the properties of batch entry {len(parts) // 4} have {properties_size} bytes;"
                     f" {MAX_PROPERTIES_SIZE} is the limit"
                 )
-            head = _HEAD.pack(ENTRY_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size)
+            head = _HEAD.pack(ENTRY_OVERHEAD + body_size + properties_size, flag, body_size)
             tail_head = _PROPERTIES_SIZE.pack(properties_size)
         parts += (head, body, tail_head, properties)
     return b"".join(parts)
@@ -61,7 +60,7 @@ def decode_batch(
     size_limit, count_limit = len(data), len(data) if limit is None else limit
     entries: list[tuple[int, bytes, bytes]] = []
     position = 0
-    unpack_head, unpack_properties_size = _READ_HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
+    unpack_head, unpack_properties_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
     while position < size_limit:
         if len(entries) == count_limit:
             raise RemoteProtocolError(f"A batch has {count_limit} messages at most")

@@ -39,7 +39,7 @@ Outcome = Literal["answered", "failed", "unreachable", "unlisted", "unasked"]
 """Of the last question to a broker in the time for that. `unlisted` is one that was not asked, and that no name server
 named, `unreachable` one that could not have been found either; `unasked` one that was named, and not asked."""
 ASKABLE: Final = ("answered", "unasked")
-"""What became of the questions to those that a new master could have asked."""
+"""The outcomes for a broker that the new master could have asked: it answered, or a name server had named it."""
 
 
 @attrs.define
