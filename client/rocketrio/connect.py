@@ -19,7 +19,6 @@ from rocketrio.cluster.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.cluster.name_servers import name_server_addresses
 from rocketrio.cluster.namespace import Namespace
 from rocketrio.cluster.tls import GivenTls, given_tls, secured_dial
-from rocketrio.metrics.measured import Measured
 from rocketrio.ports import current_ports
 from rocketrio.producing.outgoing import check_topic
 from rocketrio.producing.producer import Producer
@@ -192,6 +191,8 @@ async def open_client(
                 request_timeout=request_timeout,
             )
             if metrics:
+                from rocketrio.metrics.measured import Measured
+
                 client.hooks = Measured(client.hooks)
             if trace:
                 client.traces = _traces(client, trace)

@@ -2,13 +2,13 @@
 
 pip notes where a package came from (direct_url.json, PEP 610) unless that was an index: naming the package alone would
 then look for it on an index that does not have it, or has another one.
+
+Every program imports this file, and few need an answer: what only answers need, which is slow to import, they import.
 """
 
 import json
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 
 def how_to_install(extra: str) -> str:
@@ -18,6 +18,8 @@ def how_to_install(extra: str) -> str:
 
 def _origin() -> str | None:
     """Return what pip noted about the place that rocketrio came from; None if that was an index."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         return distribution("rocketrio").read_text("direct_url.json")
     except PackageNotFoundError:  # Imported from a folder of the path.
@@ -31,6 +33,8 @@ def _wanted(extra: str, origin: str | None) -> str:
     noted = json.loads(origin)
     url = noted["url"]
     if "dir_info" in noted:
+        from urllib.request import url2pathname
+
         folder = Path(url2pathname(urlsplit(url).path))
         if not folder.is_dir():  # An image keeps no checkout.
             return f"'.[{extra}]' in a checkout of rocketrio"

@@ -13,8 +13,9 @@ from rocketrio.client import ClientInstance
 from rocketrio.client import ask_each as ask_each_queue
 from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.routing import FindBrokerResult, subscribe_queues
+from rocketrio.routing.queues import not_readable
 from rocketrio_protocol.bodies.route import ClusterInfo
-from rocketrio_protocol.errors import ConfigError, Error, NoBrokerRegisteredError, NotReachableError
+from rocketrio_protocol.errors import Error, NoBrokerRegisteredError, NotReachableError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import ungrouped
 
@@ -119,14 +120,6 @@ async def committed_in(
         return await client.ask_broker(queue, of_master, insist_on_master=True)
 
     return await ask_each_queue(queues, ask)
-
-
-def not_readable(topic: str) -> ConfigError:
-    """Return the error for a topic whose permission forbids reading."""
-    return ConfigError(
-        f"{topic} may not be read: older brokers create dead-letter topics without read permission",
-        remedy=f"`rocketrio topic create {topic} --perm rw` or create_topic({topic!r}, perm=6) makes it readable",
-    )
 
 
 def whole_sum(parts: Iterable[int | None]) -> int | None:

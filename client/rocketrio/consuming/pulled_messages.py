@@ -4,15 +4,16 @@ Invariant: sizes and magics are checked at creation, so the received bytes canno
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Self, overload
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self, overload
 
 import attrs
-import numpy as np
 
-from rocketrio_protocol.columns.starts import any_compressed, check_magics, record_starts
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.record.vectors import Int64s
+
+if TYPE_CHECKING:
+    from rocketrio_protocol.record.vectors import Int64s
 
 
 @attrs.define(eq=False)
@@ -21,7 +22,7 @@ class PulledMessages(Sequence[MessageExt]):
 
     body: Body
     broker_name: str
-    starts: Int64s
+    starts: "Int64s"
     end: int
     """The end of the last message."""
     has_compressed: bool
@@ -30,6 +31,9 @@ class PulledMessages(Sequence[MessageExt]):
     @classmethod
     def of(cls, body: Body, broker_name: str) -> Self:
         """Wrap all messages of a pull. Raises RemoteProtocolError if the bytes are not a sequence of messages."""
+        # Numpy is a sixth of the start of a program that never pulls: a producer, most commands.
+        from rocketrio_protocol.columns.starts import any_compressed, check_magics, record_starts
+
         starts = record_starts(body)
         # Here the pull can still fail and be repeated; later the user's loop would meet the malformed message.
         check_magics(body, starts)
@@ -58,9 +62,8 @@ class PulledMessages(Sequence[MessageExt]):
         return MessageExt(self.body, start, end - start, self.broker_name)
 
     def __iter__(self) -> Iterator[MessageExt]:
-        sizes = np.diff(self.starts, append=self.end)
-        for start, size in zip(self.starts.tolist(), sizes.tolist(), strict=True):
-            yield MessageExt(self.body, start, size, self.broker_name)
+        for start, end in pairwise([*self.starts.tolist(), self.end]):
+            yield MessageExt(self.body, start, end - start, self.broker_name)
 
     @property
     def piece(self) -> memoryview:

@@ -10,7 +10,7 @@ from typing import Final
 
 from rocketrio_protocol.bodies.route import QueueData, TopicRouteData
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
 from rocketrio_protocol.message import MessageQueue
 
 QUEUES_PER_TOPIC_LIMIT: Final = 65_536
@@ -23,6 +23,14 @@ def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
     """Return the queues to read; a broker's queues count even if its master is down."""
     return _queues(
         topic, [(data, data.read_queue_nums) for data in route.queue_datas if data.is_readable]
+    )
+
+
+def not_readable(topic: str) -> ConfigError:
+    """Return the error for a topic whose permission forbids reading."""
+    return ConfigError(
+        f"{topic} may not be read: older brokers create dead-letter topics without read permission",
+        remedy=f"`rocketrio topic create {topic} --perm rw` or create_topic({topic!r}, perm=6) makes it readable",
     )
 
 

@@ -59,6 +59,32 @@ print(*sys.modules, file=sys.stderr)
     assert not heavy & set(done.stderr.split())
 
 
+@pytest.mark.slow
+def test_administration_and_sends_import_neither_numpy_nor_consumers() -> None:
+    """Nor do the workers of Spark import the administration."""
+    program = """
+import sys
+for module in sys.argv[1].split():
+    __import__(module)
+print(*sys.modules)
+"""
+
+    def imported(modules: str) -> set[str]:
+        arguments = [sys.executable, "-c", program, modules]
+        return set(
+            subprocess.run(arguments, capture_output=True, check=True).stdout.decode().split()
+        )
+
+    consumers = "rocketrio.consuming.consumer"
+    anywhere = {"urllib.request", "importlib.metadata"}
+    commands = imported("rocketrio.admin.admin rocketrio.producing.produce rocketrio.cli.shell")
+    assert not (HEAVY - {"msgspec", "trio"} | anywhere | {consumers}) & commands
+    assert not {"numpy", "pyarrow"} & imported("rocketrio.consuming.consume")
+    spark = imported("rocketrio.spark.source rocketrio.spark.streaming.reader")
+    assert "pyarrow" in spark
+    assert "rocketrio.admin" not in spark
+
+
 def test_choices_that_are_named_twice_are_the_same() -> None:
     assert tuple(each.value for each in Cleaning) == CLEANINGS
     assert export.KINDS == declared.KINDS

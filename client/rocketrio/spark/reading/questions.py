@@ -14,14 +14,13 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from rocketrio.admin.cluster_questions import not_readable
 from rocketrio.client import ClientInstance
 from rocketrio.cluster.api import NOT_FOUND
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import check_expression
 from rocketrio.routing import FindBrokerResult
-from rocketrio.routing.queues import subscribe_queues
+from rocketrio.routing.queues import not_readable, subscribe_queues
 from rocketrio.spark.errors import (
     AccessDeniedError,
     BrokerUnreachableError,
