@@ -16,7 +16,7 @@ from hypothesis import settings
 settings.register_profile("rocketrio", deadline=None, max_examples=40)
 settings.load_profile("rocketrio")
 
-SELDOM: Final = 1000
+SELDOM: Final = 50
 """After how many collections of younger garbage all is looked at. With Python's 10 that has a fifteenth of the tests'
 time; looking at the younger more seldom saves nothing, for what is new then leaves the processor's caches."""
 SPELLED_OUT: Final = ("slow", "real", "spark", "interop")
