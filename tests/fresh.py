@@ -1,7 +1,7 @@
 """Runs the README's two commands on a stranger's machine: a minimal Debian with the packages that the README names.
 
     python3 -m tests.fresh                            Debian 12, 13 and sid: `make demo`, then `make test`
-    python3 -m tests.fresh bookworm -- demo quick     one of them, and other targets of the Makefile
+    python3 -m tests.fresh trixie -- demo quick       one of them, and other targets of the Makefile
 
 Each root is made by debootstrap and kept under `--roots` for the next run, because that takes minutes. The clone of
 the last commit, its virtual environment and the home of the ordinary user in it are new for each run. Mounts and

@@ -1,7 +1,7 @@
 """Run the quick tests of the client on each other Python that this machine has: `make pythons`.
 
     python -m tests.pythons             all of them
-    python -m tests.pythons --newest    the newest one: `.ci/run` has the oldest too, in a root of Debian 12
+    python -m tests.pythons --newest    the newest one: `.ci/run` has a root of Debian 13 instead, where it can
 
 A supported version is looked for on PATH, then among those of pyenv. Each that is found gets a virtual environment
 under .cache/, which the next run uses again. `make fresh` runs more, on Debian's own Pythons.
