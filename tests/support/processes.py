@@ -5,16 +5,20 @@ Invariant: what a child prints goes to its log file, so that a full pipe never s
 """
 
 import ctypes
+import fcntl
 import os
 import random
 import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -26,6 +30,8 @@ START_TIMEOUT = 90.0
 STOP_TIMEOUT = 40.0
 """Seconds; an Apache broker takes up to 10 to stop."""
 _LOG_TAIL = 4000
+_KEPT: Final[set[int]] = set()
+"""The ports that this process has been given."""
 
 
 class NotStartedError(Exception):
@@ -196,16 +202,28 @@ class LineProcess:
 def free_port(*neighbours: int) -> int:
     """A port of 127.0.0.1 that is free, and whose `neighbours` (distances) are free too.
 
-    Taken below the range the kernel gives out for port 0, so that no other program steps in.
+    Taken below the range the kernel gives out for port 0, so that no other program steps in. Nor does another test,
+    though nothing listens there yet, or while a server is down: this process keeps them until it ends.
     """
     for _ in range(1000):
         port = random.randrange(20_000, 32_000)
+        wanted = {port + distance for distance in (0, *neighbours)}
+        if wanted & _KEPT:
+            continue
         with ExitStack() as stack:
             try:
-                for distance in (0, *neighbours):
-                    listener = stack.enter_context(socket.socket())
-                    listener.bind(("127.0.0.1", port + distance))
+                for each in wanted:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", each))
+                    fcntl.lockf(_ports_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, each)
             except OSError:
                 continue
+            _KEPT.update(wanted)
             return port
     raise RuntimeError("no free port between 20000 and 32000")
+
+
+@cache
+def _ports_file() -> int:
+    """Open the file in which a process locks the byte of each port that it keeps."""
+    path = Path(tempfile.gettempdir(), f"rocketrio-ports-{os.getuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
