@@ -25,7 +25,7 @@ IDIOMS = {
 }
 PATTERN = re.compile(rf"\b(?:{'|'.join(IDIOMS)})")
 BETWEEN_TEXTS = re.compile(r"""["']\s*[bfru]{0,2}["']""")
-"""What stands between two texts that are one to Python."""
+"""The end of one text and the beginning of the next, where Python joins the two."""
 TEST_NAME = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
 

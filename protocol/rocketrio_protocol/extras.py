@@ -3,7 +3,7 @@
 pip notes where a package came from (direct_url.json, PEP 610) unless that was an index: naming the package alone would
 then look for it on an index that does not have it, or has another one.
 
-Every program imports this file, and few need an answer: what only answers need, which is slow to import, they import.
+Every program imports this file, and few call it: the functions import what is slow to import.
 """
 
 import json
