@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 import msgspec
+from msgspec.structs import FieldInfo
 
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.fastjson import Int32, Int64
@@ -35,7 +36,7 @@ from rocketrio_protocol.commands.send import (
 )
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.headers import Header, fields_of, is_long, value_type, wire_name
+from rocketrio_protocol.headers import Header, is_long, value_type
 from rocketrio_protocol.nesting import NestedTooDeeplyError, check_depth
 
 FIELD_COUNT_LIMIT: Final = 256
@@ -423,19 +424,24 @@ def read_hot_header(header: bytes) -> HotHeader | None:
 
 def _reader(cls: type[Header], code: int) -> Callable[[bytes], HotHeader]:
     """Compile the decoder of a header class, for the reason given in `headers`."""
-    fields = [
-        (field.name, _json_type(cls, field), _named(wire_name(field), field.default))
-        for field in fields_of(cls)
+    fields = msgspec.structs.fields(cls)
+    members = [
+        (
+            field.name,
+            _json_type(field),
+            msgspec.field(name=field.encode_name, default=field.default),
+        )
+        for field in fields
     ]
-    fields.append(("codecs", str | None, _named(CODECS_FIELD, None)))
-    struct = msgspec.defstruct(cls.__name__, fields, gc=False)
+    members.append(("codecs", str | None, msgspec.field(name=CODECS_FIELD, default=None)))
+    struct = msgspec.defstruct(cls.__name__, members, gc=False)
     # Not strict, because the numbers among the ext fields are strings.
     decode = msgspec.json.Decoder(Envelope[struct], strict=False).decode  # type: ignore[valid-type]
     # A number with a point is decoded as a float, for which `|` raises a TypeError.
     numbers = " | ".join(
         f"(0 if f.{field.name} is None else f.{field.name})"
-        for field in fields_of(cls)
-        if value_type(cls, field) is int
+        for field in fields
+        if value_type(field) is int
     )
     names: dict[str, Any] = {
         "cls": cls,
@@ -456,15 +462,9 @@ def _reader(cls: type[Header], code: int) -> Callable[[bytes], HotHeader]:
     return read
 
 
-def _named(name: str, default: Any) -> Any:
-    if default is attrs.NOTHING:
-        return msgspec.field(name=name)
-    return msgspec.field(name=name, default=default)
-
-
-def _json_type(cls: type, field: "attrs.Attribute[Any]") -> Any:
+def _json_type(field: FieldInfo) -> Any:
     """Return the msgspec type of a field, without None: with it the string `null` would be accepted as a number."""
-    kind = value_type(cls, field)
+    kind = value_type(field)
     if kind is int:
         return (Int64 if is_long(field) else Int32) | float
     return kind

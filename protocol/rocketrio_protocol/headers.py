@@ -1,11 +1,12 @@
 """Base of all header classes, and their conversion from and to `ext_fields`, a map of strings.
 
-An attribute is spelled `producer_group` here and `producerGroup` on the wire; `wire("a")` sets another wire name. A
-request without an attribute that has no default is refused, as in Java. Numbers are decimal text, booleans are `true`
-or `false`, and None is omitted.
+An attribute is spelled `producer_group` here and `producerGroup` on the wire; `msgspec.field(name="a")` sets another
+wire name. A request without an attribute that has no default is refused, as in Java. Numbers are decimal text, booleans
+are `true` or `false`, and None is omitted.
 
-Encoder and decoder of a class are compiled on first use, as attrs compiles `__init__`: a loop over the fields would
-take four times as long (docs/decisions/0051-header-codecs.md).
+Headers are structs of msgspec, because each process makes 130 of these classes when it starts; attrs would take a
+seventh of a start for them. Encoder and decoder of a class are compiled on first use: a loop over the fields would take
+four times as long (docs/decisions/0051-header-codecs.md).
 
 Invariant: a number is accepted exactly when Java's parseInt or parseLong accepts it.
 Answers to: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader.
@@ -17,6 +18,8 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import attrs
+import msgspec
+from msgspec.structs import FieldInfo, fields
 
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import RequestCode
@@ -46,15 +49,9 @@ _ENCODERS: typing.Final[dict[type, Callable[[Any], ExtFields]]] = {}
 _DECODERS: typing.Final[dict[type, Callable[[ExtFields], Any]]] = {}
 
 
-def wire(name: str, **options: Any) -> Any:
-    """Declare an attrs field whose wire name is not its attribute name in camelCase."""
-    return attrs.field(metadata={"wire": name}, **options)
-
-
-class Header:
-    """Base of all headers: attrs classes whose attributes are ext fields."""
-
-    __slots__ = ()
+# gc=False: a header holds numbers and texts alone, and so is never in a cycle.
+class Header(msgspec.Struct, rename="camel", gc=False):
+    """Base of all headers, whose attributes are ext fields."""
 
     def to_ext_fields(self) -> ExtFields:
         """Return the fields as strings, ready to send."""
@@ -67,7 +64,7 @@ class Header:
         try:
             header: Self = (_DECODERS.get(cls) or _compile_decoder(cls))(ext_fields)
         except KeyError:
-            required = (wire_name(each) for each in fields_of(cls) if each.default is attrs.NOTHING)
+            required = (each.encode_name for each in fields(cls) if each.required)
             missing = next(name for name in required if name not in ext_fields)
             raise RemoteProtocolError(
                 f"{cls.__name__}: the required field {missing!r} is missing"
@@ -80,13 +77,10 @@ class Header:
 class EmptyHeader(Header):
     """The header of an answer without fields."""
 
-    __slots__ = ()
-
 
 class RequestHeader(Header):
     """Base of the headers of requests; `code` is the request code."""
 
-    __slots__ = ()
     code: ClassVar[RequestCode]
     answers: ClassVar[type[Header]] = EmptyHeader
     """The header of the answer. A class whose answers have a body that one function reads names it too, as `body`."""
@@ -130,30 +124,21 @@ def true_text(text: str) -> bool:
     return text == "true" or text == "1" or text.lower() == "true"
 
 
-def wire_name(field: "attrs.Attribute[Any]") -> str:
-    """Return the name of an attribute in `ext_fields`."""
-    explicit = field.metadata.get("wire")
-    if explicit is not None:
-        return str(explicit)
-    first, *rest = field.name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
-def value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
+def value_type(field: FieldInfo) -> type:
     """Return the type of an attribute without None: `int` for both `int` and `int | None`."""
-    hint = typing.get_type_hints(cls)[field.name]
+    hint = field.type
     if isinstance(hint, UnionType):
         (hint,) = [part for part in typing.get_args(hint) if part is not NoneType]
-    assert hint in (int, str, bool), f"{cls.__name__}.{field.name}: ext fields hold scalars"
+    assert hint in (int, str, bool), f"{field.name}: ext fields hold scalars"
     return typing.cast(type, hint)
 
 
-def is_long(field: "attrs.Attribute[Any]") -> bool:
+def is_long(field: FieldInfo) -> bool:
     """Return whether a number is a long in Java, with 64 bits, rather than an int with 32."""
     return field.name.endswith(_LONG)
 
 
-def _limit(field: "attrs.Attribute[Any]") -> int:
+def _limit(field: FieldInfo) -> int:
     return _LONG_LIMIT if is_long(field) else _INT_LIMIT
 
 
@@ -161,21 +146,20 @@ def _compile_decoder(cls: type) -> Callable[[ExtFields], Any]:
     texts, arguments, longs = [], [], []
     names: dict[str, Any] = {"cls": cls, "true_text": true_text, "absent": _ABSENT}
     names["ints"] = _INTS
-    for field in fields_of(cls):
-        name, parse = wire_name(field), value_type(cls, field)
+    for field in fields(cls):
+        name, parse = field.encode_name, value_type(field)
         text, default = f"t_{field.name}", f"default_{field.name}"
         read = {int: "ints[%s]", str: "%s", bool: "true_text(%s)"}[parse]
-        is_required = field.default is attrs.NOTHING
         names[default] = field.default
         if parse is int and _limit(field) == _LONG_LIMIT:
-            found = f"ext[{name!r}]" if is_required else f"ext.get({name!r}, absent)"
+            found = f"ext[{name!r}]" if field.required else f"ext.get({name!r}, absent)"
             texts.append(f"    {text} = {found}")
             number = f"int({text})"
             arguments.append(
-                number if is_required else f"{default} if {text} is absent else {number}"
+                number if field.required else f"{default} if {text} is absent else {number}"
             )
             longs.append(text)
-        elif is_required:
+        elif field.required:
             arguments.append(read % f"ext[{name!r}]")
         else:
             found = read % "v"
@@ -221,12 +205,10 @@ def _parsed(text: str, limit: int) -> int:
 
 def _compile_encoder(cls: type) -> Callable[[Any], ExtFields]:
     always, sometimes = [], []
-    for field in fields_of(cls):
-        name, value = wire_name(field), f"h.{field.name}"
-        text = {int: "str(%s)", str: "%s", bool: "'true' if %s else 'false'"}[
-            value_type(cls, field)
-        ]
-        optional = NoneType in typing.get_args(typing.get_type_hints(cls)[field.name])
+    for field in fields(cls):
+        name, value = field.encode_name, f"h.{field.name}"
+        text = {int: "str(%s)", str: "%s", bool: "'true' if %s else 'false'"}[value_type(field)]
+        optional = NoneType in typing.get_args(field.type)
         if optional:
             sometimes.append(f"    if {value} is not None: ext[{name!r}] = {text % value}")
         else:
@@ -238,16 +220,11 @@ def _compile_encoder(cls: type) -> Callable[[Any], ExtFields]:
     return _ENCODERS[cls]
 
 
-def fields_of(cls: type) -> tuple["attrs.Attribute[Any]", ...]:
-    """Return the attributes of a header class; a class without attributes need not be an attrs class."""
-    return attrs.fields(cls) if attrs.has(cls) else ()
-
-
 def _wrong_field(cls: type, ext_fields: ExtFields) -> str:
-    for field in fields_of(cls):
-        text = ext_fields.get(wire_name(field))
-        if text is not None and value_type(cls, field) is int:
-            what = f"{cls.__name__}: the field {wire_name(field)!r} is {text[:_TEXT_SHOWN]!r}"
+    for field in fields(cls):
+        text = ext_fields.get(field.encode_name)
+        if text is not None and value_type(field) is int:
+            what = f"{cls.__name__}: the field {field.encode_name!r} is {text[:_TEXT_SHOWN]!r}"
             try:
                 _parsed(text, _limit(field))
             except ValueError as error:

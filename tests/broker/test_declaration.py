@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import attrs
+import msgspec
 import pytest
 from tests.support.declared_requests import BROKER, NAME_SERVER
 
@@ -97,7 +97,7 @@ def actions(bits: int) -> str:
 
 def named_by_its_fields(header_class: type[RequestHeader]) -> RequestHeader:
     values: dict[str, object] = {}
-    for field in attrs.fields(attrs.resolve_types(header_class)):
+    for field in msgspec.structs.fields(header_class):
         kinds = (
             (field.type,) if isinstance(field.type, type) else getattr(field.type, "__args__", ())
         )

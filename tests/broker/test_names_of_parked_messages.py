@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
@@ -238,7 +239,7 @@ async def test_reply_under_a_long_name_is_refused_or_comes(autojump_clock: MockC
         for length in LENGTHS:
             group = name_of(length)
             park.know(group)
-            header = attrs.evolve(reply(topic=retry_topic(group)), producer_group=group)
+            header = msgspec.structs.replace(reply(topic=retry_topic(group)), producer_group=group)
             answer = await park.one.ask(header, b"%d" % length)
             assert (answer.code == ResponseCode.SUCCESS) == (
                 bytes(requester.got[-1].body) == b"%d" % length

@@ -7,12 +7,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.codes import RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.headers import RequestHeader, fields_of, value_type, wire_name
+from rocketrio_protocol.headers import RequestHeader, value_type
 from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.record import compression
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC, half_address
@@ -103,10 +103,10 @@ def _known_fields() -> dict[str, Any]:
 def fields_for(kind: type[RequestHeader]) -> dict[str, str]:
     """Return ext fields that the lab's broker can make sense of."""
     known, found = _known_fields(), {}
-    for field in fields_of(kind):
-        name = wire_name(field)
-        usual = {int: 0, str: "x", bool: "false"}[value_type(kind, field)]
-        if name in known or field.default is attrs.NOTHING:
+    for field in msgspec.structs.fields(kind):
+        name = field.encode_name
+        usual = {int: 0, str: "x", bool: "false"}[value_type(field)]
+        if name in known or field.required:
             found[name] = str(known.get(name, usual))
     if kind.code in _REPLIES:
         found |= dict.fromkeys(found.keys() & {"i", "properties"}, _REPLY)

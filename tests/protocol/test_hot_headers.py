@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from rocketrio_protocol.commands.send import (
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Frame, FrameDecoder
 from rocketrio_protocol.header_codec import CODECS_FIELD, decode_header, read_hot_header
-from rocketrio_protocol.headers import Header, RequestHeader, fields_of, value_type, wire_name
+from rocketrio_protocol.headers import Header, RequestHeader, value_type
 
 HOT: dict[int, type[RequestHeader]] = {
     10: SendMessageRequestHeader,
@@ -47,7 +48,7 @@ ODD = (
 
 def header_of(cls: type[RequestHeader]) -> RequestHeader:
     example = {int: 3, str: "text", bool: True}
-    return cls(*(example[value_type(cls, field)] for field in fields_of(cls)))
+    return cls(*(example[value_type(field)] for field in msgspec.structs.fields(cls)))
 
 
 def json_header(code: int, fields: dict[str, Any], **members: Any) -> bytes:
@@ -166,7 +167,7 @@ def test_missing_field_is_left_to_the_general_way() -> None:
 
 def test_optional_fields_may_be_missing() -> None:
     cls = PullMessageRequestHeader
-    required = {wire_name(field): "5" for field in fields_of(cls) if field.default is attrs.NOTHING}
+    required = {field.encode_name: "5" for field in msgspec.structs.fields(cls) if field.required}
     hot = read_hot_header(json_header(11, required))
     assert hot is not None
     assert hot[1] == cls("5", "5", 5, 5, 5, 5, 5, 5, 5)

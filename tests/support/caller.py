@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import attrs
+import msgspec
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import ResponseCode
@@ -48,7 +49,7 @@ class Caller:
         header = SendMessageRequestHeaderV2(
             "producers", topic, "TBW102", 4, queue_id, 0, 1_700_000_000_000, 0, properties
         )
-        header = attrs.evolve(header, **fields)  # type: ignore[arg-type]
+        header = msgspec.structs.replace(header, **fields)
         return await self.pool.call(addr, header, body, timeout=timeout)
 
     async def pull(
@@ -78,7 +79,7 @@ class Caller:
             0,
             expression,
         )
-        header = attrs.evolve(header, **fields)  # type: ignore[arg-type]
+        header = msgspec.structs.replace(header, **fields)
         return await self.pool.call(addr, header, timeout=timeout)
 
     async def commit(self, addr: str, offset: int, *, queue_id: int = 0) -> RemotingCommand:

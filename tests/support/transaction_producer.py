@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+import msgspec
 from tests.support.caller import Caller, messages
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -83,7 +84,9 @@ class TransactionProducer:
         header = EndTransactionRequestHeader(
             GROUP, half.queue_offset, half.physical_offset, decision, half.key
         )
-        return await self.call.pool.call(addr or self.addr, attrs.evolve(header, **fields))
+        return await self.call.pool.call(
+            addr or self.addr, msgspec.structs.replace(header, **fields)
+        )
 
     def check(self, channel: Channel, request: RemotingCommand) -> None:
         """Acts on 39 as a client does."""

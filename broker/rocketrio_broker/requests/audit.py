@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -61,7 +61,7 @@ def fields_of_header(header_class: type[RequestHeader]) -> Callable[[RemotingCom
     """Return a function that returns the fields of a request's header, without secrets and what is not given."""
 
     def names(request: RemotingCommand) -> dict[str, Any]:
-        fields = attrs.asdict(cast(attrs.AttrsInstance, request.header(header_class)))
+        fields = msgspec.structs.asdict(request.header(header_class))
         return {
             name: value
             for name, value in fields.items()

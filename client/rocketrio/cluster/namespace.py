@@ -194,7 +194,7 @@ class NamespacedConnections(Connections):
         }
         if isinstance(request, SendMessageRequestHeaderV2):
             changes["properties"] = self._marked(request.properties or "")
-        return attrs.evolve(request, **changes) if changes else request  # type: ignore[misc]
+        return msgspec.structs.replace(request, **changes) if changes else request  # type: ignore[type-var]
 
     def _marked(self, properties: str) -> str:
         return f"{PROPERTY_INSTANCE_ID}\x01{self.namespace.name}\x02{properties}"

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from rocketrio.client import ClientInstance
@@ -186,7 +187,7 @@ async def _push(
             outgoing.topic, last_broker=last_broker, until=deadline
         )
         header = SendReplyMessageRequestHeaderV2(
-            *attrs.astuple(
+            *msgspec.structs.astuple(
                 outgoing.header(
                     queue,
                     group=sender.group,

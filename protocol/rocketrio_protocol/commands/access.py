@@ -7,20 +7,19 @@ Answers to: CreateAccessConfigRequestHeader and its neighbours (4.x), CreateUser
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.bodies.access import AclInfo, UserInfo
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, json_body, optional, wire
+from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, json_body, optional
 
 
-@attrs.define
 class UpdateAccessConfigRequestHeader(RequestHeader):
     """Create or change an account of 4.x; permissions are `topicA=PUB,topicB=SUB`."""
 
     code: ClassVar = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
     access_key: str
-    secret_key: str | None = attrs.field(default=None, repr=False)
+    secret_key: str | None = None
     white_remote_address: str | None = None
     admin: bool | None = None
     default_topic_perm: str | None = None
@@ -28,8 +27,13 @@ class UpdateAccessConfigRequestHeader(RequestHeader):
     topic_perms: str | None = None
     group_perms: str | None = None
 
+    def __repr__(self) -> str:
+        """Return the fields without the secret, wherever a header is printed."""
+        shown = msgspec.structs.asdict(self) | {"secret_key": "..."}
+        fields = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({fields})"
 
-@attrs.define
+
 class DeleteAccessConfigRequestHeader(RequestHeader):
     """Remove an account of 4.x."""
 
@@ -37,7 +41,6 @@ class DeleteAccessConfigRequestHeader(RequestHeader):
     access_key: str
 
 
-@attrs.define
 class GetAccessConfigVersionResponseHeader(Header):
     """`version` is a DataVersion as JSON; `all_acl_file_version` has one for each file, by its path."""
 
@@ -48,7 +51,6 @@ class GetAccessConfigVersionResponseHeader(Header):
     cluster_name: str | None = None
 
 
-@attrs.define
 class GetAccessConfigVersionRequestHeader(RequestHeader):
     """Get the version of the accounts."""
 
@@ -56,16 +58,14 @@ class GetAccessConfigVersionRequestHeader(RequestHeader):
     answers: ClassVar = GetAccessConfigVersionResponseHeader
 
 
-@attrs.define
 class UpdateGlobalWhiteAddressesRequestHeader(RequestHeader):
     """Replace the addresses from which requests need no signature, separated by commas."""
 
     code: ClassVar = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
-    addresses: str = wire("globalWhiteAddrs")
-    file: str | None = wire("aclFileFullPath", default=None)
+    addresses: str = msgspec.field(name="globalWhiteAddrs")
+    file: str | None = msgspec.field(name="aclFileFullPath", default=None)
 
 
-@attrs.define
 class CreateUserRequestHeader(RequestHeader):
     """Create a user; the body is UserInfo."""
 
@@ -73,7 +73,6 @@ class CreateUserRequestHeader(RequestHeader):
     username: str
 
 
-@attrs.define
 class UpdateUserRequestHeader(RequestHeader):
     """Change a user's password, type or status; the body is UserInfo."""
 
@@ -81,7 +80,6 @@ class UpdateUserRequestHeader(RequestHeader):
     username: str
 
 
-@attrs.define
 class DeleteUserRequestHeader(RequestHeader):
     """Remove a user and its policies."""
 
@@ -89,7 +87,6 @@ class DeleteUserRequestHeader(RequestHeader):
     username: str
 
 
-@attrs.define
 class GetUserRequestHeader(RequestHeader):
     """Get one user; the answer's body is UserInfo, or empty."""
 
@@ -98,7 +95,6 @@ class GetUserRequestHeader(RequestHeader):
     username: str
 
 
-@attrs.define
 class ListUsersRequestHeader(RequestHeader):
     """Get the users whose names contain `filter`; the answer's body is a list of UserInfo."""
 
@@ -107,7 +103,6 @@ class ListUsersRequestHeader(RequestHeader):
     filter: str | None = None
 
 
-@attrs.define
 class CreateAclRequestHeader(RequestHeader):
     """Add policies to a subject, `User:name`; the body is AclInfo."""
 
@@ -115,7 +110,6 @@ class CreateAclRequestHeader(RequestHeader):
     subject: str
 
 
-@attrs.define
 class UpdateAclRequestHeader(RequestHeader):
     """Change policies of a subject; the body is AclInfo."""
 
@@ -123,7 +117,6 @@ class UpdateAclRequestHeader(RequestHeader):
     subject: str
 
 
-@attrs.define
 class DeleteAclRequestHeader(RequestHeader):
     """Remove the policies of a subject: for one resource, or all."""
 
@@ -133,7 +126,6 @@ class DeleteAclRequestHeader(RequestHeader):
     resource: str | None = None
 
 
-@attrs.define
 class GetAclRequestHeader(RequestHeader):
     """Get the policies of a subject; the answer's body is AclInfo, or empty."""
 
@@ -142,7 +134,6 @@ class GetAclRequestHeader(RequestHeader):
     subject: str
 
 
-@attrs.define
 class ListAclsRequestHeader(RequestHeader):
     """Get the policies whose subject and resource contain these texts; the answer's body is a list of AclInfo."""
 
@@ -152,14 +143,12 @@ class ListAclsRequestHeader(RequestHeader):
     resource_filter: str | None = None
 
 
-@attrs.define
 class GetSealedUsersResponseHeader(Header):
     """The version of the users in the body, which is empty if the slave has this version, and if a file has them."""
 
     version: str | None = None
 
 
-@attrs.define
 class GetSealedUsersRequestHeader(RequestHeader):
     """Ask a rocketrio master for its users with their secrets, if they are not those of `version` (sent by slaves)."""
 

@@ -5,7 +5,7 @@ Answers to: RocketMQ reference, sections 2.11 and 7.
 
 from typing import Any, ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.bodies.events import events_from_json
 from rocketrio_protocol.bodies.inspection import MessageRequestModes
@@ -30,10 +30,9 @@ from rocketrio_protocol.bodies.topics import (
 )
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.ha.status import HARuntimeInfo
-from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, json_body, wire
+from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, json_body
 
 
-@attrs.define
 class CreateTopicRequestHeader(RequestHeader):
     """Create or change a topic."""
 
@@ -50,7 +49,6 @@ class CreateTopicRequestHeader(RequestHeader):
     force: bool | None = None
 
 
-@attrs.define
 class DeleteTopicInBrokerRequestHeader(RequestHeader):
     """Remove a topic from this broker."""
 
@@ -58,14 +56,12 @@ class DeleteTopicInBrokerRequestHeader(RequestHeader):
     topic: str
 
 
-@attrs.define
 class GetAllTopicConfigResponseHeader(Header):
     """The body is TopicConfigSerializeWrapper; a rocketrio master that does not lead (yet) adds that."""
 
-    stands_aside: bool | None = wire("rocketrioStandsAside", default=None)
+    stands_aside: bool | None = msgspec.field(name="rocketrioStandsAside", default=None)
 
 
-@attrs.define
 class GetAllTopicConfigRequestHeader(RequestHeader):
     """Get all topics with their DataVersion (sent by slaves)."""
 
@@ -74,7 +70,6 @@ class GetAllTopicConfigRequestHeader(RequestHeader):
     body: ClassVar = json_body(TopicConfigSerializeWrapper, what="topics")
 
 
-@attrs.define
 class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
     """Get all groups with their DataVersion (sent by slaves)."""
 
@@ -82,7 +77,6 @@ class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
     body: ClassVar = json_body(GroupSettingsTable, what="group settings")
 
 
-@attrs.define
 class GetAllConsumerOffsetRequestHeader(RequestHeader):
     """Get all committed offsets (sent by slaves); with `versions` a rocketrio broker adds their versions.
 
@@ -91,19 +85,17 @@ class GetAllConsumerOffsetRequestHeader(RequestHeader):
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
     body: ClassVar = json_body(ConsumerOffsetWrapper, what="offsets")
-    versions: bool | None = wire("rocketrioVersions", default=None)
-    broker_id: int | None = wire("rocketrioBrokerId", default=None)
-    ha_addr: str | None = wire("rocketrioHAAddr", default=None)
+    versions: bool | None = msgspec.field(name="rocketrioVersions", default=None)
+    broker_id: int | None = msgspec.field(name="rocketrioBrokerId", default=None)
+    ha_addr: str | None = msgspec.field(name="rocketrioHAAddr", default=None)
 
 
-@attrs.define
 class GetAllDelayOffsetResponseHeader(Header):
     """The body is DelayOffsetWrapper; a rocketrio broker adds the log offset up to which the progress is valid."""
 
-    log_end_offset: int | None = wire("rocketrioLogEnd", default=None)
+    log_end_offset: int | None = msgspec.field(name="rocketrioLogEnd", default=None)
 
 
-@attrs.define
 class GetAllDelayOffsetRequestHeader(RequestHeader):
     """Get the progress of the delay levels (sent by slaves)."""
 
@@ -111,14 +103,12 @@ class GetAllDelayOffsetRequestHeader(RequestHeader):
     answers: ClassVar = GetAllDelayOffsetResponseHeader
 
 
-@attrs.define
 class UpdateAndCreateSubscriptionGroupRequestHeader(RequestHeader):
     """Create or change a group; the body is SubscriptionGroupConfig."""
 
     code: ClassVar = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 
 
-@attrs.define
 class DeleteSubscriptionGroupRequestHeader(RequestHeader):
     """Remove a group, and optionally its offsets."""
 
@@ -128,7 +118,6 @@ class DeleteSubscriptionGroupRequestHeader(RequestHeader):
     clean_offset: bool | None = None
 
 
-@attrs.define
 class GetBrokerRuntimeInfoRequestHeader(RequestHeader):
     """Get a table of strings about the running broker."""
 
@@ -136,14 +125,12 @@ class GetBrokerRuntimeInfoRequestHeader(RequestHeader):
     body: ClassVar = AnswerBody(KVTable.from_json)
 
 
-@attrs.define
 class GetBrokerConfigResponseHeader(Header):
     """The configuration's DataVersion as JSON."""
 
     version: str
 
 
-@attrs.define
 class GetBrokerConfigRequestHeader(RequestHeader):
     """Get the configuration as Java properties."""
 
@@ -152,14 +139,12 @@ class GetBrokerConfigRequestHeader(RequestHeader):
     body: ClassVar = AnswerBody(parse_properties)
 
 
-@attrs.define
 class UpdateBrokerConfigRequestHeader(RequestHeader):
     """Change settings at run time; the body is Java properties."""
 
     code: ClassVar = RequestCode.UPDATE_BROKER_CONFIG
 
 
-@attrs.define
 class GetTopicStatsInfoRequestHeader(RequestHeader):
     """Get the bounds and the last store time of a topic's queues."""
 
@@ -168,7 +153,6 @@ class GetTopicStatsInfoRequestHeader(RequestHeader):
     topic: str
 
 
-@attrs.define
 class GetConsumeStatsRequestHeader(RequestHeader):
     """Get the progress of a group in each queue."""
 
@@ -178,7 +162,6 @@ class GetConsumeStatsRequestHeader(RequestHeader):
     topic: str | None = None
 
 
-@attrs.define
 class GetConsumerConnectionListRequestHeader(RequestHeader):
     """Get the connected clients of a consumer group."""
 
@@ -187,7 +170,6 @@ class GetConsumerConnectionListRequestHeader(RequestHeader):
     consumer_group: str
 
 
-@attrs.define
 class GetProducerConnectionListRequestHeader(RequestHeader):
     """Get the connected clients of a producer group."""
 
@@ -196,7 +178,6 @@ class GetProducerConnectionListRequestHeader(RequestHeader):
     producer_group: str
 
 
-@attrs.define
 class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
     """Get the groups that consume a topic."""
 
@@ -205,7 +186,6 @@ class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
     topic: str
 
 
-@attrs.define
 class QueryConsumeTimeSpanRequestHeader(RequestHeader):
     """Get the store times up to which a group has consumed each queue of a topic."""
 
@@ -215,14 +195,12 @@ class QueryConsumeTimeSpanRequestHeader(RequestHeader):
     group: str
 
 
-@attrs.define
 class GetSystemTopicListFromBrokerRequestHeader(RequestHeader):
     """Get the system topics of the broker."""
 
     code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
 
 
-@attrs.define
 class QueryCorrectionOffsetRequestHeader(RequestHeader):
     """Get the lowest offsets of other groups on a topic."""
 
@@ -232,7 +210,6 @@ class QueryCorrectionOffsetRequestHeader(RequestHeader):
     filter_groups: str | None = None
 
 
-@attrs.define
 class CloneGroupOffsetRequestHeader(RequestHeader):
     """Copy one group's offsets to another."""
 
@@ -243,7 +220,6 @@ class CloneGroupOffsetRequestHeader(RequestHeader):
     offline: bool | None = None
 
 
-@attrs.define
 class ViewBrokerStatsDataRequestHeader(RequestHeader):
     """Get one statistic for the last minute, hour and day."""
 
@@ -253,7 +229,6 @@ class ViewBrokerStatsDataRequestHeader(RequestHeader):
     stats_key: str
 
 
-@attrs.define
 class GetBrokerConsumeStatsRequestHeader(RequestHeader):
     """Get the progress of all groups."""
 
@@ -262,28 +237,24 @@ class GetBrokerConsumeStatsRequestHeader(RequestHeader):
     is_order: bool
 
 
-@attrs.define
 class CleanExpiredQueuesRequestHeader(RequestHeader):
     """Delete the files of queues whose messages are no longer in the log."""
 
     code: ClassVar = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
 
 
-@attrs.define
 class CleanUnusedTopicsRequestHeader(RequestHeader):
     """Delete the queues of topics that the broker does not have any more."""
 
     code: ClassVar = RequestCode.CLEAN_UNUSED_TOPIC
 
 
-@attrs.define
 class DeleteExpiredLogRequestHeader(RequestHeader):
     """Delete the files of the log that are older than the retention."""
 
     code: ClassVar = RequestCode.DELETE_EXPIRED_COMMITLOG
 
 
-@attrs.define
 class ResetOffsetRequestHeader(RequestHeader):
     """Reset a group to a time, backward or forward."""
 
@@ -296,14 +267,12 @@ class ResetOffsetRequestHeader(RequestHeader):
     offset: int | None = None
 
 
-@attrs.define
 class SetMessageRequestModeRequestHeader(RequestHeader):
     """Have a group ask for a topic by pull or by pop (5.x); the body is MessageRequestMode."""
 
     code: ClassVar = RequestCode.SET_MESSAGE_REQUEST_MODE
 
 
-@attrs.define
 class GetAllMessageRequestModeRequestHeader(RequestHeader):
     """Get these modes (5.x); the body of the answer is MessageRequestModes."""
 
@@ -311,17 +280,15 @@ class GetAllMessageRequestModeRequestHeader(RequestHeader):
     body: ClassVar = AnswerBody(MessageRequestModes.from_json)
 
 
-@attrs.define
 class GetTopicConfigRequestHeader(RequestHeader):
     """Get the settings of one topic (5.x)."""
 
     code: ClassVar = RequestCode.GET_TOPIC_CONFIG
     body: ClassVar = json_body(TopicConfig, what="topic")
     topic: str
-    logical: bool | None = wire("lo", default=None)
+    logical: bool | None = msgspec.field(name="lo", default=None)
 
 
-@attrs.define
 class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
     """Get the settings of one group (5.x)."""
 
@@ -330,7 +297,6 @@ class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
     group: str
 
 
-@attrs.define
 class GetBrokerHAStatusRequestHeader(RequestHeader):
     """Get the state of replication (5.x)."""
 
@@ -338,7 +304,6 @@ class GetBrokerHAStatusRequestHeader(RequestHeader):
     body: ClassVar = AnswerBody(HARuntimeInfo.from_json)
 
 
-@attrs.define
 class ChangeBrokerRoleRequestHeader(RequestHeader):
     """Change the broker's role at run time: async-master, sync-master or slave, with the matching broker id.
 
@@ -351,14 +316,12 @@ class ChangeBrokerRoleRequestHeader(RequestHeader):
     accept_loss: bool = False
 
 
-@attrs.define
 class ClaimSlaveIdResponseHeader(Header):
     """The id that the broker may use; no other broker has it."""
 
     broker_id: int
 
 
-@attrs.define
 class ClaimSlaveIdRequestHeader(RequestHeader):
     """Ask a rocketrio master for a slave id: a broker of the same name wants to follow it."""
 
@@ -372,7 +335,6 @@ class ClaimSlaveIdRequestHeader(RequestHeader):
     """An id that it must not get, because another broker has it too; 0 if none."""
 
 
-@attrs.define
 class GetIdentityResponseHeader(Header):
     """What other brokers of its name ask before they know each other: no setting, no topic, no user."""
 
@@ -390,7 +352,6 @@ class GetIdentityResponseHeader(Header):
     """Whether a master leads or is about to; None for a slave."""
 
 
-@attrs.define
 class GetIdentityRequestHeader(RequestHeader):
     """Ask a rocketrio broker who it is; needs no account."""
 
@@ -398,7 +359,6 @@ class GetIdentityRequestHeader(RequestHeader):
     answers: ClassVar = GetIdentityResponseHeader
 
 
-@attrs.define
 class CheckLogRequestHeader(RequestHeader):
     """Ask a rocketrio broker for the state of its log check; with `start` begin one, at `rate` bytes a second."""
 
@@ -408,7 +368,6 @@ class CheckLogRequestHeader(RequestHeader):
     rate: int | None = None
 
 
-@attrs.define
 class GetEventsResponseHeader(Header):
     """The number of the next event, and the ring in which these numbers count: each start of a broker has another."""
 
@@ -416,7 +375,6 @@ class GetEventsResponseHeader(Header):
     ring: str
 
 
-@attrs.define
 class GetEventsRequestHeader(RequestHeader):
     """Ask a rocketrio broker for its last events: those after the number `after_offset`, from `since_millis` on.
 
@@ -431,14 +389,12 @@ class GetEventsRequestHeader(RequestHeader):
     kinds: str | None = None
 
 
-@attrs.define
 class GetLogDigestResponseHeader(Header):
     """BLAKE2b of these bytes (16 bytes, hexadecimal); None if the broker does not have all of them."""
 
     digest: str | None = None
 
 
-@attrs.define
 class GetLogDigestRequestHeader(RequestHeader):
     """Ask a rocketrio broker for a digest of its log between two offsets."""
 
@@ -448,7 +404,6 @@ class GetLogDigestRequestHeader(RequestHeader):
     end_offset: int
 
 
-@attrs.define
 class HandOverResponseHeader(Header):
     """The slave, and the result of the hand-over."""
 
@@ -462,7 +417,6 @@ class HandOverResponseHeader(Header):
     """How long there was no master that accepted writes; 0 after a dry run."""
 
 
-@attrs.define
 class HandOverRequestHeader(RequestHeader):
     """Ask a rocketrio master to exchange roles with a slave; with `dry_run` only check whether that is possible."""
 
@@ -473,7 +427,6 @@ class HandOverRequestHeader(RequestHeader):
     dry_run: bool = False
 
 
-@attrs.define
 class TakeOverResponseHeader(Header):
     """The state of the hand-over at the slave."""
 
@@ -481,7 +434,6 @@ class TakeOverResponseHeader(Header):
     """`prepared`; `void`: it will not happen; `taken`: the slave is the master now; `leads`: it accepts writes."""
 
 
-@attrs.define
 class TakeOverRequestHeader(RequestHeader):
     """Sent by a master to the slave that will succeed it, in the steps `prepare`, `take` and `ask`."""
 

@@ -5,21 +5,19 @@ Answers to: RocketMQ reference, section 2.6. Bodies are in `bodies/heartbeat.py`
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.bodies.heartbeat import ConsumerIdList
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, json_body, wire
+from rocketrio_protocol.headers import Header, RequestHeader, json_body
 
 
-@attrs.define
 class HeartBeatResponseHeader(Header):
     """How many seconds of `static_grace` the broker grants; absent in Apache's answers, which means none."""
 
-    static_grace: int | None = wire("rocketrioStaticGrace", default=None)
+    static_grace: int | None = msgspec.field(name="rocketrioStaticGrace", default=None)
 
 
-@attrs.define
 class HeartBeatRequestHeader(RequestHeader):
     """The body is HeartbeatData. The field is a rocketrio extension, which Apache ignores.
 
@@ -28,20 +26,18 @@ class HeartBeatRequestHeader(RequestHeader):
 
     code: ClassVar = RequestCode.HEART_BEAT
     answers: ClassVar = HeartBeatResponseHeader
-    static_grace: int | None = wire("rocketrioStaticGrace", default=None)
+    static_grace: int | None = msgspec.field(name="rocketrioStaticGrace", default=None)
 
 
-@attrs.define
 class UnregisterClientRequestHeader(RequestHeader):
     """Remove a client from a group."""
 
     code: ClassVar = RequestCode.UNREGISTER_CLIENT
-    client_id: str = wire("clientID")
+    client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
 
-@attrs.define
 class GetConsumerListByGroupRequestHeader(RequestHeader):
     """Get the client ids of a group's members; the body of the answer is ConsumerIdList."""
 
@@ -50,7 +46,6 @@ class GetConsumerListByGroupRequestHeader(RequestHeader):
     consumer_group: str
 
 
-@attrs.define
 class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
     """Broker to client, oneway: the members of a group have changed; rebalance now."""
 
@@ -58,7 +53,6 @@ class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
     consumer_group: str
 
 
-@attrs.define
 class CheckClientConfigRequestHeader(RequestHeader):
     """Check a subscription, which is in the body; no fields."""
 

@@ -5,13 +5,10 @@ Answers to: RocketMQ reference, section 2.12. Bodies are in `bodies/route.py` an
 
 from typing import ClassVar
 
-import attrs
-
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.headers import Header, RequestHeader
 
 
-@attrs.define
 class RegisterBrokerResponseHeader(Header):
     """The address of the master, for slaves, if the name server knows one."""
 
@@ -21,7 +18,6 @@ class RegisterBrokerResponseHeader(Header):
     """The live broker that this name server listed under the same id until now; only rocketrio's say that."""
 
 
-@attrs.define
 class RegisterBrokerRequestHeader(RequestHeader):
     """A broker's periodic registration; the body is RegisterBrokerBody."""
 
@@ -36,7 +32,6 @@ class RegisterBrokerRequestHeader(RequestHeader):
     body_crc32: int = 0
 
 
-@attrs.define
 class UnregisterBrokerRequestHeader(RequestHeader):
     """Remove one address of a broker name."""
 
@@ -47,7 +42,6 @@ class UnregisterBrokerRequestHeader(RequestHeader):
     broker_id: int
 
 
-@attrs.define
 class RegisterTopicRequestHeader(RequestHeader):
     """Register one topic of a broker with a 5.x name server; the body is TopicRouteData that has only its queues."""
 
@@ -55,14 +49,12 @@ class RegisterTopicRequestHeader(RequestHeader):
     topic: str
 
 
-@attrs.define
 class QueryDataVersionResponseHeader(Header):
     """Says whether a registration is needed."""
 
     changed: bool
 
 
-@attrs.define
 class QueryDataVersionRequestHeader(RequestHeader):
     """Ask whether the name server has this version of the broker's topics; the body is the DataVersion."""
 
@@ -74,7 +66,6 @@ class QueryDataVersionRequestHeader(RequestHeader):
     broker_id: int
 
 
-@attrs.define
 class GetRouteInfoRequestHeader(RequestHeader):
     """Get the route of a topic; the body of the answer is TopicRouteData."""
 
@@ -83,21 +74,18 @@ class GetRouteInfoRequestHeader(RequestHeader):
     accept_standard_json_only: bool | None = None
 
 
-@attrs.define
 class GetBrokerClusterInfoRequestHeader(RequestHeader):
     """Get all brokers; the body of the answer is ClusterInfo."""
 
     code: ClassVar = RequestCode.GET_BROKER_CLUSTER_INFO
 
 
-@attrs.define
 class GetAllTopicListRequestHeader(RequestHeader):
     """Get all topics; the body of the answer is TopicList."""
 
     code: ClassVar = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 
 
-@attrs.define
 class GetTopicsByClusterRequestHeader(RequestHeader):
     """Get the topics that brokers of one cluster serve."""
 
@@ -105,14 +93,12 @@ class GetTopicsByClusterRequestHeader(RequestHeader):
     cluster: str
 
 
-@attrs.define
 class GetSystemTopicListFromNsRequestHeader(RequestHeader):
     """Get the names of clusters and brokers, which are topics too."""
 
     code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
 
 
-@attrs.define
 class DeleteTopicInNamesrvRequestHeader(RequestHeader):
     """Remove the routes of a topic."""
 
@@ -121,14 +107,12 @@ class DeleteTopicInNamesrvRequestHeader(RequestHeader):
     cluster_name: str | None = None
 
 
-@attrs.define
 class WipeWritePermResponseHeader(Header):
     """How many topics changed."""
 
     wipe_topic_count: int
 
 
-@attrs.define
 class WipeWritePermRequestHeader(RequestHeader):
     """Remove the write permission of all queues of a broker."""
 
@@ -137,14 +121,12 @@ class WipeWritePermRequestHeader(RequestHeader):
     broker_name: str
 
 
-@attrs.define
 class AddWritePermResponseHeader(Header):
     """How many topics changed."""
 
     add_topic_count: int
 
 
-@attrs.define
 class AddWritePermRequestHeader(RequestHeader):
     """Restore the write permission of all queues of a broker."""
 
@@ -153,7 +135,6 @@ class AddWritePermRequestHeader(RequestHeader):
     broker_name: str
 
 
-@attrs.define
 class PutKVConfigRequestHeader(RequestHeader):
     """Store one value in the KV configuration."""
 
@@ -163,14 +144,12 @@ class PutKVConfigRequestHeader(RequestHeader):
     value: str
 
 
-@attrs.define
 class GetKVConfigResponseHeader(Header):
     """The value of the KV configuration."""
 
     value: str | None = None
 
 
-@attrs.define
 class GetKVConfigRequestHeader(RequestHeader):
     """Get one value of the KV configuration."""
 
@@ -180,7 +159,6 @@ class GetKVConfigRequestHeader(RequestHeader):
     key: str
 
 
-@attrs.define
 class DeleteKVConfigRequestHeader(RequestHeader):
     """Remove one value of the KV configuration."""
 
@@ -189,7 +167,6 @@ class DeleteKVConfigRequestHeader(RequestHeader):
     key: str
 
 
-@attrs.define
 class GetKVListByNamespaceRequestHeader(RequestHeader):
     """Get all values of a namespace; the body of the answer is KVTable."""
 
@@ -197,14 +174,12 @@ class GetKVListByNamespaceRequestHeader(RequestHeader):
     namespace: str
 
 
-@attrs.define
 class GetNameServerConfigRequestHeader(RequestHeader):
     """Get the name server's settings as Java properties."""
 
     code: ClassVar = RequestCode.GET_NAMESRV_CONFIG
 
 
-@attrs.define
 class UpdateNameServerConfigRequestHeader(RequestHeader):
     """Change settings of a running name server; the body is Java properties."""
 

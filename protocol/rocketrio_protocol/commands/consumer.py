@@ -9,11 +9,11 @@ Bodies are in `bodies/queues.py` and `bodies/running_info.py`.
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import AnswerBody, RequestHeader, json_body, wire
+from rocketrio_protocol.headers import AnswerBody, RequestHeader, json_body
 
 DEAD_LETTER_LEVEL = -1
 """The delay level of a message that becomes a dead letter; so does any level below 0."""
@@ -26,7 +26,6 @@ TO_THE_END = -1
 """The timestamp of a reset that skips all messages."""
 
 
-@attrs.define
 class ConsumerSendMsgBackRequestHeader(RequestHeader):
     """Send back a message that could not be consumed; `offset` is its offset in the log."""
 
@@ -38,10 +37,9 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader):
     origin_topic: str | None = None
     unit_mode: bool | None = None
     max_reconsume_times: int | None = None
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class LockBatchMqRequestHeader(RequestHeader):
     """Lock queues for one member; the body is LockBatch, the answer's body is LockedBatch.
 
@@ -50,17 +48,15 @@ class LockBatchMqRequestHeader(RequestHeader):
     """
 
     code: ClassVar = RequestCode.LOCK_BATCH_MQ
-    holds: bool | None = wire("rocketrioHolds", default=None)
+    holds: bool | None = msgspec.field(name="rocketrioHolds", default=None)
 
 
-@attrs.define
 class UnlockBatchMqRequestHeader(RequestHeader):
     """Release locks of queues; the body is LockBatch; no fields."""
 
     code: ClassVar = RequestCode.UNLOCK_BATCH_MQ
 
 
-@attrs.define
 class ResetConsumerClientOffsetRequestHeader(RequestHeader):
     """Broker to consumer, oneway: continue at the offsets in the body, which is ResetOffsetBody."""
 
@@ -71,7 +67,6 @@ class ResetConsumerClientOffsetRequestHeader(RequestHeader):
     is_force: bool
 
 
-@attrs.define
 class GetConsumerStatusFromClientRequestHeader(RequestHeader):
     """Broker to consumer: get the offsets in its memory; the answer's body is ConsumerStatusBody."""
 
@@ -81,7 +76,6 @@ class GetConsumerStatusFromClientRequestHeader(RequestHeader):
     client_addr: str | None = None
 
 
-@attrs.define
 class GetConsumerStatusRequestHeader(RequestHeader):
     """Console to broker: get these offsets of all members of a group, or of the client id in `client_addr`."""
 
@@ -91,7 +85,6 @@ class GetConsumerStatusRequestHeader(RequestHeader):
     client_addr: str | None = None
 
 
-@attrs.define
 class GetConsumerRunningInfoRequestHeader(RequestHeader):
     """Console to broker to consumer: get its state; the answer's body is ConsumerRunningInfo."""
 
@@ -102,7 +95,6 @@ class GetConsumerRunningInfoRequestHeader(RequestHeader):
     jstack_enable: bool | None = None
 
 
-@attrs.define
 class ConsumeMessageDirectlyRequestHeader(RequestHeader):
     """Console to broker to consumer: handle this message now; `msg_id` is an offset id."""
 

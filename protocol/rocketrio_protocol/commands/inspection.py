@@ -5,14 +5,13 @@ Answers to: RocketMQ reference, sections 2.5 and 2.13. Bodies are in `bodies/ins
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.bodies.inspection import ProducerTableInfo
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import AnswerBody, RequestHeader, wire
+from rocketrio_protocol.headers import AnswerBody, RequestHeader
 
 
-@attrs.define
 class QueryConsumeQueueRequestHeader(RequestHeader):
     """Get the entries of a queue from `queue_offset` on; for a group, also which of them it would receive."""
 
@@ -20,11 +19,10 @@ class QueryConsumeQueueRequestHeader(RequestHeader):
     topic: str
     queue_id: int
     count: int
-    queue_offset: int = wire("index")
+    queue_offset: int = msgspec.field(name="index")
     consumer_group: str | None = None
 
 
-@attrs.define
 class GetAllProducerInfoRequestHeader(RequestHeader):
     """Get the connected producers by group; the answer's body is ProducerTableInfo."""
 
@@ -32,7 +30,6 @@ class GetAllProducerInfoRequestHeader(RequestHeader):
     body: ClassVar = AnswerBody(ProducerTableInfo.from_json)
 
 
-@attrs.define
 class QueryTopicsByConsumerRequestHeader(RequestHeader):
     """Get the topics on which a group has committed offsets; the answer's body is TopicList."""
 
@@ -40,7 +37,6 @@ class QueryTopicsByConsumerRequestHeader(RequestHeader):
     group: str
 
 
-@attrs.define
 class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
     """Get the subscription of a connected group to a topic; the answer's body is GroupSubscription."""
 

@@ -10,10 +10,10 @@ Answers to: RocketMQ reference, section 2.4.
 from enum import StrEnum
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, wire
+from rocketrio_protocol.headers import Header, RequestHeader
 
 
 class CommitOutcome(StrEnum):
@@ -30,19 +30,17 @@ class CommitOutcome(StrEnum):
     queue."""
 
 
-@attrs.define
 class QueryConsumerOffsetResponseHeader(Header):
     """The answer to 14; with QUERY_NOT_FOUND it has no offset, and the other fields only if the queue was claimed."""
 
     offset: int | None = None
-    ownership: str | None = wire("rocketrioOwnership", default=None)
+    ownership: str | None = msgspec.field(name="rocketrioOwnership", default=None)
     """The proof of the claim, which commits carry."""
-    generation: str | None = wire("rocketrioGeneration", default=None)
-    epoch: str | None = wire("rocketrioEpoch", default=None)
+    generation: str | None = msgspec.field(name="rocketrioGeneration", default=None)
+    epoch: str | None = msgspec.field(name="rocketrioEpoch", default=None)
     """The epoch of the log that the offset belongs to (docs/decisions/0036)."""
 
 
-@attrs.define
 class QueryConsumerOffsetRequestHeader(RequestHeader):
     """Get a group's committed offset; with `set_zero_if_not_found=False` a 5.x broker answers 22 instead of 0."""
 
@@ -52,23 +50,21 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
     topic: str
     queue_id: int
     set_zero_if_not_found: bool | None = None
-    claim: str | None = wire("rocketrioClaim", default=None)
+    claim: str | None = msgspec.field(name="rocketrioClaim", default=None)
     """The client that takes over the queue: only its commits may lower the offset after a seek."""
-    with_epoch: bool | None = wire("rocketrioWithEpoch", default=None)
+    with_epoch: bool | None = msgspec.field(name="rocketrioWithEpoch", default=None)
     """Asks for the epoch of the log in the answer, which an answer to a claim always has."""
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class UpdateConsumerOffsetResponseHeader(Header):
     """The answer to 15, if the commit named a generation: its outcome and the stored offset."""
 
-    outcome: str | None = wire("rocketrioOutcome", default=None)
-    generation: str | None = wire("rocketrioGeneration", default=None)
-    standing_offset: int | None = wire("rocketrioOffset", default=None)
+    outcome: str | None = msgspec.field(name="rocketrioOutcome", default=None)
+    generation: str | None = msgspec.field(name="rocketrioGeneration", default=None)
+    standing_offset: int | None = msgspec.field(name="rocketrioOffset", default=None)
 
 
-@attrs.define
 class UpdateConsumerOffsetRequestHeader(RequestHeader):
     """Commit a group's offset for a queue; without a generation the last commit wins, as in Apache."""
 
@@ -78,31 +74,29 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
     topic: str
     queue_id: int
     commit_offset: int
-    generation: str | None = wire("rocketrioGeneration", default=None)
+    generation: str | None = msgspec.field(name="rocketrioGeneration", default=None)
     """The generation that a broker reported: the commit does not overwrite a newer one."""
-    ownership: str | None = wire("rocketrioOwnership", default=None)
-    seek: bool | None = wire("rocketrioSeek", default=None)
+    ownership: str | None = msgspec.field(name="rocketrioOwnership", default=None)
+    seek: bool | None = msgspec.field(name="rocketrioSeek", default=None)
     """True after a seek: the owner's commit counts even if it lowers the offset."""
-    reset: bool | None = wire("rocketrioReset", default=None)
+    reset: bool | None = msgspec.field(name="rocketrioReset", default=None)
     """True for a reset by an operator, which is newer than any commit of a client."""
-    epoch: str | None = wire("rocketrioEpoch", default=None)
+    epoch: str | None = msgspec.field(name="rocketrioEpoch", default=None)
     """The epoch of the log that the offset is from: a log that was cut since then refuses offsets beyond the cut."""
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class OffsetResponseHeader(Header):
     """The answer to 29, 30 and 31; a rocketrio slave adds to 30 how long ago it had all messages of its master."""
 
     offset: int
-    level_millis: int | None = wire("rocketrioLevelMillis", default=None)
-    stored_offset: int | None = wire("rocketrioStoredOffset", default=None)
+    level_millis: int | None = msgspec.field(name="rocketrioLevelMillis", default=None)
+    stored_offset: int | None = msgspec.field(name="rocketrioStoredOffset", default=None)
     """With 30, where the queue ends in the log, if its last messages are not to be seen yet."""
-    incarnation: int | None = wire("rocketrioIncarnation", default=None)
+    incarnation: int | None = msgspec.field(name="rocketrioIncarnation", default=None)
     """The incarnation of the topic, if 30 asked for it (docs/decisions/0068)."""
 
 
-@attrs.define
 class GetMaxOffsetRequestHeader(RequestHeader):
     """Get the offset of the queue's next message."""
 
@@ -111,12 +105,11 @@ class GetMaxOffsetRequestHeader(RequestHeader):
     topic: str
     queue_id: int
     committed: bool | None = None
-    with_incarnation: bool | None = wire("rocketrioWithIncarnation", default=None)
+    with_incarnation: bool | None = msgspec.field(name="rocketrioWithIncarnation", default=None)
     """Asks for the topic's incarnation in the answer."""
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class GetMinOffsetRequestHeader(RequestHeader):
     """Get the offset of the queue's oldest message."""
 
@@ -124,10 +117,9 @@ class GetMinOffsetRequestHeader(RequestHeader):
     answers: ClassVar = OffsetResponseHeader
     topic: str
     queue_id: int
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class SearchOffsetRequestHeader(RequestHeader):
     """Get the offset for a store time in epoch ms."""
 
@@ -137,17 +129,15 @@ class SearchOffsetRequestHeader(RequestHeader):
     queue_id: int
     timestamp: int
     boundary_type: str | None = None
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class TimestampResponseHeader(Header):
     """The answer to 32: epoch ms, -1 if there is none."""
 
     timestamp: int
 
 
-@attrs.define
 class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
     """Get the store time of the queue's oldest message."""
 
@@ -155,4 +145,4 @@ class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
     answers: ClassVar = TimestampResponseHeader
     topic: str
     queue_id: int
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)

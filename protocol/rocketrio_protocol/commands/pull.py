@@ -6,10 +6,10 @@ Answers to: PullMessageRequestHeader, PullMessageResponseHeader, PullSysFlag; Ro
 from enum import IntFlag
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, wire
+from rocketrio_protocol.headers import Header, RequestHeader
 
 
 class PullSysFlag(IntFlag):
@@ -22,7 +22,6 @@ class PullSysFlag(IntFlag):
     LITE_PULL = 16
 
 
-@attrs.define
 class PullMessageResponseHeader(Header):
     """Where to read next, from which broker id, and the bounds of the queue.
 
@@ -33,12 +32,11 @@ class PullMessageResponseHeader(Header):
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    level_millis: int | None = wire("rocketrioLevelMillis", default=None)
-    epoch: str | None = wire("rocketrioEpoch", default=None)
+    level_millis: int | None = msgspec.field(name="rocketrioLevelMillis", default=None)
+    epoch: str | None = msgspec.field(name="rocketrioEpoch", default=None)
     """The epoch of the log that `next_begin_offset` is from; only for rocketrio clients."""
 
 
-@attrs.define
 class PullMessageRequestHeader(RequestHeader):
     """Read at most `max_msg_nums` messages of one queue from `queue_offset` on.
 
@@ -62,17 +60,16 @@ class PullMessageRequestHeader(RequestHeader):
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: int | None = None
-    limited_by_bytes: bool | None = wire("rocketrioLimitedByBytes", default=None)
-    epoch: str | None = wire("rocketrioEpoch", default=None)
+    limited_by_bytes: bool | None = msgspec.field(name="rocketrioLimitedByBytes", default=None)
+    epoch: str | None = msgspec.field(name="rocketrioEpoch", default=None)
     """The epoch of the log that `queue_offset` is from."""
-    generation: str | None = wire("rocketrioGeneration", default=None)
+    generation: str | None = msgspec.field(name="rocketrioGeneration", default=None)
     """The generation of `commit_offset`, as a broker reported it."""
-    ownership: str | None = wire("rocketrioOwnership", default=None)
+    ownership: str | None = msgspec.field(name="rocketrioOwnership", default=None)
     """The claim that `commit_offset` belongs to; without it the last commit wins, as in Apache."""
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class LitePullMessageRequestHeader(PullMessageRequestHeader):
     """The same header with the code that 5.x lite pull consumers use."""
 

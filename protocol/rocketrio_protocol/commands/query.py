@@ -5,14 +5,13 @@ Answers to: RocketMQ reference, section 2.5.
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader, wire
+from rocketrio_protocol.headers import AnswerBody, Header, RequestHeader
 from rocketrio_protocol.message import decode_messages
 
 
-@attrs.define
 class QueryMessageResponseHeader(Header):
     """Up to which message the key index reaches: its store time and physical offset."""
 
@@ -20,7 +19,6 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: int
 
 
-@attrs.define
 class QueryMessageRequestHeader(RequestHeader):
     """Find messages of a topic by key, stored between two times (epoch ms)."""
 
@@ -32,10 +30,9 @@ class QueryMessageRequestHeader(RequestHeader):
     max_num: int
     begin_timestamp: int
     end_timestamp: int
-    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", default=None)
+    unique_key_query: bool | None = msgspec.field(name="_UNIQUE_KEY_QUERY", default=None)
 
 
-@attrs.define
 class ViewMessageRequestHeader(RequestHeader):
     """Get the message at a physical offset."""
 

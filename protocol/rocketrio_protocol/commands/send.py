@@ -6,16 +6,15 @@ ReplyMessageRequestHeader; RocketMQ reference, section 2.2.
 
 from typing import ClassVar
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import Header, RequestHeader, wire
+from rocketrio_protocol.headers import Header, RequestHeader
 
 AUTO_CREATE_TOPIC_KEY = "TBW102"
 """The topic whose settings a new topic gets when it is created automatically (MixAll)."""
 
 
-@attrs.define
 class SendMessageResponseHeader(Header):
     """`msg_id` is the offset id, for a batch all ids joined by commas; `queue_offset` is that of the first message."""
 
@@ -23,11 +22,10 @@ class SendMessageResponseHeader(Header):
     queue_id: int
     queue_offset: int
     transaction_id: str | None = None
-    region_id: str | None = wire("MSG_REGION", default=None)
-    trace_on: bool | None = wire("TRACE_ON", default=None)
+    region_id: str | None = msgspec.field(name="MSG_REGION", default=None)
+    trace_on: bool | None = msgspec.field(name="TRACE_ON", default=None)
 
 
-@attrs.define
 class SendMessageRequestHeader(RequestHeader):
     """A send with long field names; used by C++ clients, and by Java clients without smart send."""
 
@@ -46,32 +44,30 @@ class SendMessageRequestHeader(RequestHeader):
     unit_mode: bool | None = None
     max_reconsume_times: int | None = None
     batch: bool | None = None
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class SendMessageRequestHeaderV2(RequestHeader):
     """A send as Java clients make it: the same fields in the same order, with one-letter wire names."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE_V2
     answers: ClassVar = SendMessageResponseHeader
-    producer_group: str = wire("a")
-    topic: str = wire("b")
-    default_topic: str = wire("c")
-    default_topic_queue_nums: int = wire("d")
-    queue_id: int = wire("e")
-    sys_flag: int = wire("f")
-    born_timestamp: int = wire("g")
-    flag: int = wire("h")
-    properties: str | None = wire("i", default=None)
-    reconsume_times: int | None = wire("j", default=None)
-    unit_mode: bool | None = wire("k", default=None)
-    max_reconsume_times: int | None = wire("l", default=None)
-    batch: bool | None = wire("m", default=None)
-    broker_name: str | None = wire("n", default=None)
+    producer_group: str = msgspec.field(name="a")
+    topic: str = msgspec.field(name="b")
+    default_topic: str = msgspec.field(name="c")
+    default_topic_queue_nums: int = msgspec.field(name="d")
+    queue_id: int = msgspec.field(name="e")
+    sys_flag: int = msgspec.field(name="f")
+    born_timestamp: int = msgspec.field(name="g")
+    flag: int = msgspec.field(name="h")
+    properties: str | None = msgspec.field(name="i", default=None)
+    reconsume_times: int | None = msgspec.field(name="j", default=None)
+    unit_mode: bool | None = msgspec.field(name="k", default=None)
+    max_reconsume_times: int | None = msgspec.field(name="l", default=None)
+    batch: bool | None = msgspec.field(name="m", default=None)
+    broker_name: str | None = msgspec.field(name="n", default=None)
 
 
-@attrs.define
 class SendBatchMessageRequestHeader(SendMessageRequestHeaderV2):
     """A send of a batch (`record/batch.py`), with the V2 header."""
 
@@ -79,7 +75,6 @@ class SendBatchMessageRequestHeader(SendMessageRequestHeaderV2):
     answers: ClassVar = SendMessageResponseHeader
 
 
-@attrs.define
 class SendReplyMessageRequestHeader(SendMessageRequestHeader):
     """Consumer to broker: the reply to a message, for the requester in the property REPLY_TO_CLIENT."""
 
@@ -87,7 +82,6 @@ class SendReplyMessageRequestHeader(SendMessageRequestHeader):
     answers: ClassVar = SendMessageResponseHeader
 
 
-@attrs.define
 class SendReplyMessageRequestHeaderV2(SendMessageRequestHeaderV2):
     """The same reply as Java clients send it."""
 
@@ -95,7 +89,6 @@ class SendReplyMessageRequestHeaderV2(SendMessageRequestHeaderV2):
     answers: ClassVar = SendMessageResponseHeader
 
 
-@attrs.define
 class PushReplyMessageRequestHeader(RequestHeader):
     """Broker to requester: the reply that it waits for; hosts are `ip:port`, the body is that of the message."""
 

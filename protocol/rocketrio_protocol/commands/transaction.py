@@ -10,17 +10,16 @@ Answers to: EndTransactionRequestHeader, CheckTransactionStateRequestHeader; Roc
 
 from typing import ClassVar, Final
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.headers import RequestHeader, wire
+from rocketrio_protocol.headers import RequestHeader
 
 TRANSACTION_UNKNOWN: Final = 0
 TRANSACTION_COMMIT: Final = 8
 TRANSACTION_ROLLBACK: Final = 12
 
 
-@attrs.define
 class EndTransactionRequestHeader(RequestHeader):
     """Decide a transaction; the two offsets are those in the answer to the half message, or in 39."""
 
@@ -33,10 +32,9 @@ class EndTransactionRequestHeader(RequestHeader):
     from_transaction_check: bool | None = None
     transaction_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class CheckTransactionStateRequestHeader(RequestHeader):
     """Broker to producer: ask for the decision. The body is the record of the half message, with its real topic."""
 
@@ -47,10 +45,9 @@ class CheckTransactionStateRequestHeader(RequestHeader):
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = wire("bname", default=None)
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
-@attrs.define
 class ResumeCheckHalfMessageRequestHeader(RequestHeader):
     """Resume the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC, given by its offset id."""
 

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-import attrs
+import msgspec
 import pytest
 import trio
 from tests.support.scraping import COMMON, beside, rest, scraping
@@ -198,7 +198,7 @@ async def test_requests_that_create_are_timed_by_their_result(autojump_clock: Mo
             topic="orders", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1,
             perm=6, topic_filter_type="SINGLE_TAG", order=False,
         )  # fmt: skip
-        for header in (create, create, attrs.evolve(create, perm=99)):
+        for header in (create, create, msgspec.structs.replace(create, perm=99)):
             await one.call.pool.call(one.addr, header)
         group = fastjson.dumps(SubscriptionGroupConfig("billing"))
         await one.call.pool.call(one.addr, UpdateAndCreateSubscriptionGroupRequestHeader(), group)

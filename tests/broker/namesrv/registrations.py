@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
 from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -15,7 +15,7 @@ ADDR = "10.0.0.9:9876"
 def registration(
     *, broker_id: int = 0, body: bytes | None = None, crc: int = 0, **changes: Any
 ) -> tuple[cluster.RegisterBrokerRequestHeader, bytes]:
-    header = attrs.evolve(
+    header = msgspec.structs.replace(
         cluster.RegisterBrokerRequestHeader(
             broker_name="broker-a",
             broker_addr=f"10.0.0.1:1091{broker_id}",

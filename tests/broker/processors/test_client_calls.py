@@ -1,6 +1,7 @@
 """What consoles ask of clients through a broker: resets, offsets in memory, running info, consuming a message now."""
 
 import attrs
+import msgspec
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
@@ -249,7 +250,7 @@ async def test_consumer_status_is_collected_from_all_members(autojump_clock: Moc
         assert trio.current_time() - begin == 5.0  # all at once, the silent one's limit
         table = ConsumerStatusBody.from_json(answer.body).consumer_table
         assert table == {"c1": {QUEUES[0]: 5}, "c2": {QUEUES[1]: 6}}
-        answer = await one.ask(attrs.evolve(header, client_addr="c2"))
+        answer = await one.ask(msgspec.structs.replace(header, client_addr="c2"))
         table = ConsumerStatusBody.from_json(answer.body).consumer_table
         assert table == {"c2": {QUEUES[1]: 6}}
 
@@ -284,7 +285,7 @@ async def test_forwarded_request_to_an_old_or_slow_client_is_refused_with_its_id
         async with one.other_client(member.processors) as b:
             await beat(b, "c2")
             begin = trio.current_time()
-            answer = await one.ask(attrs.evolve(header, client_id="c2"), timeout=30)
+            answer = await one.ask(msgspec.structs.replace(header, client_id="c2"), timeout=30)
             assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
             assert trio.current_time() - begin == 10.0
 
@@ -307,9 +308,11 @@ async def test_message_to_consume_directly_is_sent_with_the_request(
         assert not {"AccessKey", "Signature", "SecurityToken"} & asked.ext_fields.keys()
         (message,) = decode_messages(asked.body)
         assert message.body == b"now"
-        gone = attrs.evolve(header, msg_id=offset_message_id(host, 17))
+        gone = msgspec.structs.replace(header, msg_id=offset_message_id(host, 17))
         assert (await one.ask(gone)).code == ResponseCode.SYSTEM_ERROR
-        assert (await one.ask(attrs.evolve(header, msg_id="x"))).code == ResponseCode.SYSTEM_ERROR
+        assert (
+            await one.ask(msgspec.structs.replace(header, msg_id="x"))
+        ).code == ResponseCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize("queue_id", [2, -2, 10**9])

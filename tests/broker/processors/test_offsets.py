@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
@@ -117,7 +118,7 @@ async def test_impossible_commit_is_refused(autojump_clock: MockClock) -> None:
     right = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5)
     async with asking() as one:
         for fields, why in cases:
-            answer = await one.ask(attrs.evolve(right, **fields))  # type: ignore[arg-type]
+            answer = await one.ask(msgspec.structs.replace(right, **fields))  # type: ignore[arg-type]
             assert answer.code == ResponseCode.SYSTEM_ERROR, fields
             assert answer.remark is not None
             assert why in answer.remark
@@ -462,10 +463,12 @@ async def test_commit_far_ahead_of_every_generation_is_refused(autojump_clock: M
         one.put("T", b"a")
         for generation in ("999999999999999999.0", f"{LEAD_LIMIT + 1}.0", f"0.{LEAD_LIMIT + 1}"):
             for ownership in (None, "1@client"):
-                told = attrs.evolve(commit, generation=generation, ownership=ownership)
+                told = msgspec.structs.replace(commit, generation=generation, ownership=ownership)
                 assert (await one.ask(told)).code == ResponseCode.SYSTEM_ERROR
         assert not one.broker.state.consumer_offsets.offset_table
-        told = attrs.evolve(commit, commit_offset=1, generation=f"{LEAD_LIMIT}.{LEAD_LIMIT}")
+        told = msgspec.structs.replace(
+            commit, commit_offset=1, generation=f"{LEAD_LIMIT}.{LEAD_LIMIT}"
+        )
         assert (await one.ask(told)).code == ResponseCode.SUCCESS
 
 
@@ -485,12 +488,12 @@ async def test_commit_for_an_unknown_topic_or_queue_is_refused(
     async with knowing_t() as one:
         one.broker.state.groups.find("G")
         for generation in (None, "0.0"):
-            answer = await one.ask(attrs.evolve(right, generation=generation, **fields))
+            answer = await one.ask(msgspec.structs.replace(right, generation=generation, **fields))
             assert answer.code == code
             assert why in (answer.remark or "")
         assert not one.broker.state.consumer_offsets.offset_table
         assert (await one.ask(right)).code == ResponseCode.SUCCESS
-        retried = attrs.evolve(right, topic="%RETRY%G", queue_id=0)
+        retried = msgspec.structs.replace(right, topic="%RETRY%G", queue_id=0)
         assert (await one.ask(retried)).code == ResponseCode.SUCCESS
 
 
@@ -515,12 +518,16 @@ async def test_full_table_of_offsets_takes_known_queues_and_nothing_new(
         monkeypatch.setattr(consumer_offsets, "OFFSETS_SIZE_LIMIT", 10)
         offsets = one.broker.state.consumer_offsets
         for fields in ({"queue_id": 1}, {"commit_offset": 4}, {"commit_offset": 8, "reset": True}):
-            answer = await one.ask(attrs.evolve(commit, **fields))  # type: ignore[arg-type]
+            answer = await one.ask(msgspec.structs.replace(commit, **fields))  # type: ignore[arg-type]
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "the table of offsets is full" in (answer.remark or "")
         pull = PullMessageRequestHeader("H", "T", 0, 0, 1, COMMIT_AND_SUBSCRIPTION, 5, 0, 0, "*")
         assert (await one.ask(pull)).code == ResponseCode.SUCCESS
         assert offsets.offset_table == {("T", "G"): {0: 5}}
-        assert (await one.ask(attrs.evolve(commit, commit_offset=6))).code == ResponseCode.SUCCESS
-        assert (await one.ask(attrs.evolve(pull, consumer_group="G", commit_offset=7))).code == 0
+        assert (
+            await one.ask(msgspec.structs.replace(commit, commit_offset=6))
+        ).code == ResponseCode.SUCCESS
+        assert (
+            await one.ask(msgspec.structs.replace(pull, consumer_group="G", commit_offset=7))
+        ).code == 0
         assert offsets.offset_table == {("T", "G"): {0: 7}}

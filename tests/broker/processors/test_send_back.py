@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 from tests.support.caller import Caller, caller_of, messages
@@ -37,7 +38,7 @@ class Back:
         header = ConsumerSendMsgBackRequestHeader(
             self.offset if offset is None else offset, "billing", delay_level
         )
-        return await self.caller.pool.call(self.addr, attrs.evolve(header, **fields))
+        return await self.caller.pool.call(self.addr, msgspec.structs.replace(header, **fields))
 
     async def dead_letter(self) -> MessageExt:
         (message,) = messages(await self.caller.pull(self.addr, 0, topic="%DLQ%billing"))

@@ -1,6 +1,7 @@
 import json
 
 import attrs
+import msgspec
 import pytest
 import trio
 from tests.broker.processors.asking import Asking, asking
@@ -144,7 +145,7 @@ FIFO = "+message.type=FIFO,+reserve.time=-1"
 async def test_attributes_are_kept_reported_and_copied_to_slaves(autojump_clock: MockClock) -> None:
     kept = {"message.type": "FIFO", "reserve.time": "-1"}
     async with asking(slaves=1) as one:
-        assert (await one.ask(attrs.evolve(create("T"), attributes=FIFO))).code == 0
+        assert (await one.ask(msgspec.structs.replace(create("T"), attributes=FIFO))).code == 0
         assert (await one.ask(create("T", queues=9))).code == 0  # A change of something else.
         single = await one.ask(admin.GetTopicConfigRequestHeader("T", logical=True))
         assert json.loads(bytes(single.body))["attributes"] == kept
@@ -166,7 +167,7 @@ async def test_table_for_slaves_of_5_x_that_would_drop_theirs_has_no_attributes(
 ) -> None:
     asked = RemotingCommand.request(admin.GetAllTopicConfigRequestHeader())
     async with asking() as one:
-        await one.ask(attrs.evolve(create("T"), attributes=FIFO))
+        await one.ask(msgspec.structs.replace(create("T"), attributes=FIFO))
         await one.ask(create("plain"))
         answer = await one.ask(attrs.evolve(asked, version=version))
         table = json.loads(bytes(answer.body))["topicConfigTable"]
@@ -182,15 +183,19 @@ async def test_table_for_slaves_of_5_x_that_would_drop_theirs_has_no_attributes(
 
 async def test_message_of_another_type_than_the_topics_is_stored(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        await one.ask(attrs.evolve(create("orders"), attributes="+message.type=TRANSACTION"))
+        await one.ask(
+            msgspec.structs.replace(create("orders"), attributes="+message.type=TRANSACTION")
+        )
         assert (await Caller(one.pool).send(one.broker.address, b"plain")).code == 0
 
 
 async def test_attributes_that_are_refused_change_nothing(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        await one.ask(attrs.evolve(create("T"), attributes=FIFO))
+        await one.ask(msgspec.structs.replace(create("T"), attributes=FIFO))
         before = one.broker.state.topics.data_version
-        answer = await one.ask(attrs.evolve(create("T", queues=9), attributes="+message.type=ODD"))
+        answer = await one.ask(
+            msgspec.structs.replace(create("T", queues=9), attributes="+message.type=ODD")
+        )
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "message.type=ODD" in (answer.remark or "")
         assert one.broker.state.topics.data_version == before

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 import trio
 from tests.broker.processors.asking import asking
@@ -125,8 +125,8 @@ def asked_for(code: int) -> RemotingCommand:
     kinds: dict[object, object] = {str: "x", int: 1, bool: False}
     values = {
         field.name: kinds.get(field.type, "x")
-        for field in attrs.fields(attrs.resolve_types(header_class))
-        if field.init and field.default is attrs.NOTHING
+        for field in msgspec.structs.fields(header_class)
+        if field.required
     }
     return RemotingCommand.request(header_class(**values), BODIES.get(code, b""))
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 from tests.client.consuming.offset_stores import QUEUE, at, commit, read, seek
@@ -32,9 +33,9 @@ class Listening:
     async def call(self, addr: str, header: RequestHeader, *rest: Any, **options: Any) -> Any:
         self.heard.append(header)
         if self.is_apache and isinstance(header, QueryConsumerOffsetRequestHeader):
-            header = attrs.evolve(header, claim=None)
+            header = msgspec.structs.replace(header, claim=None)
         elif self.is_apache and isinstance(header, UpdateConsumerOffsetRequestHeader):
-            header = attrs.evolve(header, generation=None, ownership=None, seek=None)
+            header = msgspec.structs.replace(header, generation=None, ownership=None, seek=None)
         answer: RemotingCommand = await self.pool.call(addr, header, *rest, **options)
         return answer
 
