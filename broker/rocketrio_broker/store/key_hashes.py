@@ -69,25 +69,20 @@ def key_hash_columns(topics: list[bytes], properties: PropertyColumns) -> tuple[
     """Return (hash, row) of every unique id and key of many records, in the order in which they are indexed."""
     codes = _topic_codes(topics)
     unique = properties.values(_UNIQUE_LABEL)
-    hashes, rows = _key_hashes(topics, codes, properties, unique), unique.owners
+    hashes, rows = _key_hashes(codes, properties, unique), unique.owners
     words = properties.words(properties.values(_KEYS_LABEL))
     if len(words.owners):
         rows = np.concatenate((rows, words.owners))
-        hashes = np.concatenate((hashes, _key_hashes(topics, codes, properties, words)))
+        hashes = np.concatenate((hashes, _key_hashes(codes, properties, words)))
         order = np.argsort(rows, kind="stable")
         hashes, rows = hashes[order], rows[order]
     return hashes, rows
 
 
-def _key_hashes(
-    topics: list[bytes], codes: UInt32s, properties: PropertyColumns, keys: ValuePlaces
-) -> Int64s:
-    sums = codes[keys.owners] * power_of_31(keys.ends - keys.starts) + properties.hashes(keys)
+def _key_hashes(codes: UInt32s, properties: PropertyColumns, keys: ValuePlaces) -> Int64s:
+    sums = codes[keys.owners] * power_of_31(properties.lengths(keys)) + properties.hashes(keys)
     hashes: Int64s = np.abs(sums.view(np.int32).astype(np.int64))
     hashes[hashes == 1 << 31] = 0  # in Java the lowest number has no absolute value
-    for number in properties.beyond_ascii(keys):
-        key = properties.piece(int(keys.starts[number]), int(keys.ends[number]))
-        hashes[number] = _key_hash(topics[int(keys.owners[number])], key)
     return hashes
 
 

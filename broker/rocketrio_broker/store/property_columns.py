@@ -4,10 +4,11 @@ r"""The properties of many records at once: finds the places of single values an
 
 Hashes of short pieces are computed from a matrix of their bytes, those of long ones from one running sum over the text:
 31 has an inverse modulo 2^32, so with c[i] = sum of text[k] 31^-k for k < i the hash of text[a:b] is
-(c[b] - c[a]) 31^(b-1).
+(c[b] - c[a]) 31^(b-1). Java hashes UTF-16 units: text beyond ASCII is summed in those, where a value begins and ends
+beside the same ASCII characters as in the bytes.
 
 Invariant: a value found here is that of `stored_value`: if there are several, the last one that is not empty.
-Invariant: a hash is that of `java_string_hash`; text beyond ASCII is hashed by that function itself.
+Invariant: a hash is that of `java_string_hash` of the text, in which U+FFFD stands for bytes that are not UTF-8.
 """
 
 from typing import Final, TypeAlias
@@ -16,7 +17,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from rocketrio_protocol.record.java_hash import java_string_hash
 from rocketrio_protocol.record.properties import PAIR_SEPARATOR
 from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
@@ -26,6 +26,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _SEPARATOR: Final = ord(PAIR_SEPARATOR)
 _SPACE: Final = 32
+_BEYOND_ASCII: Final = 0x80
 
 _SHORT: Final = 48
 """Bytes up to which pieces are hashed by matrix: tags and unique ids; for longer ones the running sum is cheaper."""
@@ -92,7 +93,9 @@ class PropertyColumns:
         self._closings[-1] = len(_PAD) + len(gathered)
         self._names: Int64s = openings + 1
         self._heads: UInt64s = items_at_every_byte(self._text, "<u8")[self._names]
+        self._is_ascii = self._text.isascii()
         self._sums: UInt32s | None = None
+        self._ascii_at: tuple[Int64s, Int64s] | None = None
 
     def first(self, count: int) -> "PropertyColumns":
         """Return the properties of the first `count` records, at least one."""
@@ -152,28 +155,38 @@ class PropertyColumns:
 
     def hashes(self, values: ValuePlaces) -> UInt32s:
         """Return Java's hash of each value, modulo 2^32."""
-        sizes = values.ends - values.starts
+        starts, ends = self._in_units(values)
+        sizes = ends - starts
         if not len(sizes):
             return np.empty(0, np.uint32)
         longest = int(sizes.max())
-        if longest <= _SHORT:
-            hashes = self._short_hashes(values.ends, sizes, longest)
-        else:
-            sums = self._running_sums()
-            hashes = (sums[values.ends] - sums[values.starts]) * power_of_31(values.ends - 1)
-        for number in self.beyond_ascii(values):
-            text = self.piece(int(values.starts[number]), int(values.ends[number]))
-            hashes[number] = java_string_hash(text.decode("utf-8", "replace")) & 0xFFFFFFFF
-        return hashes
+        if longest <= _SHORT and self._is_ascii:
+            return self._short_hashes(ends, sizes, longest)
+        sums = self._running_sums()
+        return (sums[ends] - sums[starts]) * power_of_31(ends - 1)
 
-    def beyond_ascii(self, values: ValuePlaces) -> list[int]:
-        """Return the numbers of the values that contain other characters than ASCII."""
-        if self._text.isascii():
-            return []
-        odd = np.zeros(len(self._numbers) + 1, np.int64)
-        np.cumsum(self._numbers >= 0x80, out=odd[1:])
-        numbers: list[int] = np.flatnonzero(odd[values.ends] > odd[values.starts]).tolist()
-        return numbers
+    def lengths(self, values: ValuePlaces) -> Int64s:
+        """Return the length of each value in Java, in UTF-16 units."""
+        starts, ends = self._in_units(values)
+        return ends - starts
+
+    def _in_units(self, values: ValuePlaces) -> tuple[Int64s, Int64s]:
+        """Return where the values start and end among the UTF-16 units of the text."""
+        if self._is_ascii:
+            return values.starts, values.ends
+        if self._ascii_at is None:
+            self._ascii_at = (
+                np.flatnonzero(self._numbers < _BEYOND_ASCII),
+                np.flatnonzero(self._units() < _BEYOND_ASCII),
+            )
+        # The byte before each value, and the one behind it, are a separator, a space or a zero. Whatever stands between
+        # two ASCII characters, and however broken, there are as many of them in the bytes as in the units.
+        of_bytes, of_units = self._ascii_at
+        before, behind = (np.searchsorted(of_bytes, at) for at in (values.starts - 1, values.ends))
+        return of_units[before] + 1, of_units[behind]
+
+    def _units(self) -> npt.NDArray[np.uint16]:
+        return np.frombuffer(self._text.decode("utf-8", "replace").encode("utf-16-le"), "<u2")
 
     def _short_hashes(self, ends: Int64s, sizes: Int64s, longest: int) -> UInt32s:
         # One row per piece, right-aligned; bytes before a shorter piece count as zero.
@@ -188,9 +201,10 @@ class PropertyColumns:
     def _running_sums(self) -> UInt32s:
         """Return c of the formula above, computed on the first call."""
         if self._sums is None:
-            rows = -(-len(self._numbers) // _ROW)
+            units = self._numbers if self._is_ascii else self._units()
+            rows = -(-len(units) // _ROW)
             terms = np.zeros((rows, _ROW), np.uint32)
-            terms.reshape(-1)[: len(self._numbers)] = self._numbers
+            terms.reshape(-1)[: len(units)] = units
             terms *= _INVERSE_LOW
             terms *= _INVERSE_HIGH[:rows]
             self._sums = np.empty(rows * _ROW + 1, np.uint32)

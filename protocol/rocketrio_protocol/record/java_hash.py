@@ -8,6 +8,7 @@ Invariant: for the same puts the order is that of 4.9, byte for byte (5.x begins
 Answers to: String.hashCode; MessageDecoder.messageProperties2String over java.util.HashMap.
 """
 
+import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import mul
@@ -58,16 +59,13 @@ _KEPT_TAGS_SIZE: Final = (
 
 def java_string_hash(text: str) -> int:
     """Return Java's String.hashCode: the polynomial in 31 over UTF-16 units, as a signed 32-bit number."""
-    units = (
-        text.encode() if text.isascii() else memoryview(text.encode("utf-16-be", "surrogatepass"))
-    )
-    if isinstance(units, memoryview):
-        numbers = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
-        return _polynomial(numbers)
-    return _polynomial(units)
+    if text.isascii():
+        return _polynomial(text.encode())
+    units = text.encode("utf-16-be", "surrogatepass")
+    return _polynomial(struct.unpack(f">{len(units) // 2}H", units))
 
 
-def _polynomial(units: bytes | list[int]) -> int:
+def _polynomial(units: bytes | tuple[int, ...]) -> int:
     total = 0
     for start in range(0, len(units), _POWER_COUNT):
         part = units[start : start + _POWER_COUNT]

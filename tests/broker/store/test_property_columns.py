@@ -12,6 +12,17 @@ from rocketrio_protocol.record.properties import stored_value
 
 LABELS = [b"TAGS\1", b"KEYS\1", b"UNIQ_KEY\1"]
 
+BEYOND_ASCII = [
+    b"\xc3\xa9",
+    b"\xf0\x9f\x98\x80",
+    b"\xe4",
+    b"\xf0\x9f\x98",
+    b"\x80",
+    b"\xff",
+    b"\xed\xa0\x80",
+]
+"""One unit of UTF-16, two, sequences that are cut off, and bytes that are no UTF-8."""
+
 
 def columns_of(stored: list[bytes]) -> PropertyColumns:
     gathered = b"".join(b"?" + properties for properties in stored)
@@ -29,7 +40,7 @@ def values_of(columns: PropertyColumns, label: bytes, count: int) -> list[bytes]
 PROPERTIES = st.one_of(
     st.sampled_from(ODD_PROPERTIES),
     st.integers(0, 1 << 20).map(lambda seed: LogWriter(seed)._properties()),
-    st.lists(st.sampled_from([*LABELS, b"\1", b"\2", b" ", b"x", b"\0", b"\xc3\xa9"])).map(
+    st.lists(st.sampled_from([*LABELS, b"\1", b"\2", b" ", b"x", b"\0", *BEYOND_ASCII])).map(
         b"".join
     ),
 )
