@@ -18,6 +18,7 @@ from rocketrio_broker.store.checkpoint import Checkpoint, Positions, write_check
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
+from rocketrio_broker.store.put_batch import mixed_entries
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_protocol.record.layout import pack_host
@@ -75,7 +76,7 @@ def append(store: MessageStore, size: int, count: int) -> None:
 
     def batches() -> int:
         for _ in range(count // 32):
-            store.append_batch(common, entries)
+            store.append_batch(common, mixed_entries(entries))
         return count // 32 * 32
 
     report("append.batch32", best_cpu_us(batches), "us", body=size)

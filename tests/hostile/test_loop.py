@@ -199,6 +199,13 @@ PULL_ALL: Final = {**PULL, "topic": "t1", "consumerGroup": "g1", "maxMsgNums": 1
 LONG_SQL: Final = "a = 1 OR " * 900 + "b = 2"
 KEYS: Final = b"KEYS\x01" + b" ".join(b"k%d" % number for number in range(20)) + b"\x02"
 DIFFERENT: Final = b"".join(batch_entry(b"x", b"KEYS\x01k%d\x02" % each) for each in range(16_384))
+UMLAUTS: Final = "ä".encode() * 100
+TAGGED: Final = b"".join(
+    batch_entry(b"x" * (each % 2), b"TAGS\x01%b%d\x02" % (UMLAUTS, each)) for each in range(16_384)
+)
+LONG_KEYS: Final = (
+    b"KEYS\x01" + b" ".join(b"%b%d" % (UMLAUTS, number) for number in range(80)) + b"\x02"
+)
 SCHEDULED: Final = {"group": "g1", "offset": 0, "delayLevel": 1, "originTopic": "t1"}
 
 BROKER: Final[dict[str, Make]] = {
@@ -220,6 +227,8 @@ BROKER: Final[dict[str, Make]] = {
     "320 mixed": ask(320, SEND, (batch_entry(b"x") + batch_entry(b"xx")) * 8_192),
     "320 with keys": ask(320, SEND, (batch_entry(b"x", KEYS) + batch_entry(b"xx", KEYS)) * 8_192),
     "320 with a key each": ask(320, SEND, DIFFERENT),
+    "320 with tags each": ask(320, SEND, TAGGED),
+    "320 with long keys": ask(320, SEND, (batch_entry(b"x", LONG_KEYS) + batch_entry(b"xx", LONG_KEYS)) * 120),
     "320 mixed and long": ask(320, SEND, (batch_entry(b"x") + batch_entry(b"xx")) * 80_000),
     "10": ask(10, {"producerGroup": "p", "topic": "t1", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
                    "queueId": 0, "sysFlag": 0, "bornTimestamp": BORN_MS, "flag": 0}, bytes(4 << 20)),

@@ -1,7 +1,7 @@
 """Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
 Header, checks, append and answer are done without an await; with synchronous flush or replication the answer is added
-to `WaitingAnswers`.
+to `WaitingAnswers`. A large batch is parsed before that, in steps between which other requests are answered.
 
 Invariant: a refused message is not stored; a stored one is answered with its id, even if its flush is late.
 Invariant: checks come in Java's order, each refusal with Java's code.
@@ -9,10 +9,13 @@ Answers to: SendMessageProcessor, AbstractSendMessageProcessor; RocketMQ referen
 Unlike Java: code 320 is a batch whatever its field `m` says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, TypeAlias
+
+import trio
 
 from rocketrio_broker.access.needs import ADDRESS, CREATE, PUB, Facts, Need, Rule, topic_need
 from rocketrio_broker.namesrv.routes import UNIT, UNIT_SUB
@@ -27,9 +30,15 @@ from rocketrio_broker.processors.stored_properties import (
 )
 from rocketrio_broker.requests.declaration import answers
 from rocketrio_broker.requests.refusal import RefusedError
+from rocketrio_broker.requests.steps import in_steps
 from rocketrio_broker.settings.config import BrokerConfig
 from rocketrio_broker.state import BrokerState
-from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
+from rocketrio_broker.store.put_batch import (
+    MixedEntries,
+    UniformEntries,
+    entries_in_steps,
+    entries_of,
+)
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.store.put_times import SHORT
 from rocketrio_protocol.access.model import ResourceKind
@@ -53,6 +62,11 @@ from rocketrio_protocol.record.properties import stored_value
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import split_addr
 
+LARGE_BATCH: Final = 128 << 10
+"""Bytes above which a batch is parsed in steps: it may have more than 6,000 messages."""
+IN_STEPS_LIMIT: Final = 8
+"""The most batches that are parsed in steps at once, each with entries of some MB; others are parsed in one step."""
+
 _CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
 # Plain names, because every send uses them: looking up a member of an enumeration takes as long as a call.
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
@@ -67,6 +81,9 @@ _CODE_BY_STATUS: Final = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
 }
+
+
+Entries: TypeAlias = UniformEntries | MixedEntries
 
 
 @lru_cache(_CLIENT_ADDR_CACHE)
@@ -103,6 +120,8 @@ class SendMessageProcessor:
         self._rng = broker.rng
         self._put_times = broker.store.put_times
         self._waits_for_flush = broker.waits_for_flush
+        self._held_writes = broker.held_writes
+        self._in_steps = 0
 
     @answers(
         SendMessageRequestHeader,
@@ -117,28 +136,59 @@ class SendMessageProcessor:
         known_by=ADDRESS,
         held=True,
     )
-    def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+    def send(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand | None] | None:
         """Store the message or batch of one request.
 
         The answer is sent here, or later, or never if the request is one-way.
         """
+        if len(request.body) > LARGE_BATCH:
+            # A wrong header is answered below, among the other checks.
+            with suppress(RemoteProtocolError):
+                if _is_batch(request.code, _header_of(request)):
+                    return self._send_large(channel, request)
+        return self._sent(channel, request)
+
+    async def _send_large(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        entries: Entries | None = None
+        if self._in_steps < IN_STEPS_LIMIT:
+            self._in_steps += 1
+            try:
+                entries = await in_steps(entries_in_steps(request.body))
+                await trio.lowlevel.checkpoint()
+            except RemoteProtocolError as error:
+                return self._refusal(request, _illegal(error))
+            finally:
+                self._in_steps -= 1
+        # A hand-over may have begun since: what is stored now would not reach the new master.
+        if self._held_writes.is_holding:
+            return self._held_writes.keep(self.send, channel, request)
+        return self._sent(channel, request, entries)
+
+    def _sent(
+        self, channel: Channel, request: RemotingCommand, entries: Entries | None = None
+    ) -> RemotingCommand | None:
         try:
-            self._send(channel, request)
+            self._send(channel, request, entries)
         except (RefusedError, RemoteProtocolError) as refusal:
-            code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
-            answer = request.response(code=code, remark=refusal.remark or refusal.what)
-            answer.ext_fields = self._current_answers(self._config.broker).fields_of_error()
-            return answer
+            return self._refusal(request, refusal)
         return None
 
-    def _send(self, channel: Channel, request: RemotingCommand) -> None:
+    def _refusal(
+        self, request: RemotingCommand, refusal: RefusedError | RemoteProtocolError
+    ) -> RemotingCommand:
+        code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
+        answer = request.response(code=code, remark=refusal.remark or refusal.what)
+        answer.ext_fields = self._current_answers(self._config.broker).fields_of_error()
+        return answer
+
+    def _send(self, channel: Channel, request: RemotingCommand, entries: Entries | None) -> None:
         begin = perf_counter()
         code = request.code
-        header: SendHeader
-        if code == _SEND_MESSAGE:
-            header = request.header(SendMessageRequestHeader)
-        else:
-            header = request.header(SendMessageRequestHeaderV2)
+        header = _header_of(request)
         broker = self._config.broker
         self._waiting.check_room()  # First: what is stored and refused as busy would be stored twice.
         topic = self._topics.topic_config_table.get(header.topic)
@@ -152,7 +202,7 @@ class SendMessageProcessor:
             topic, queue_id, text = self._resent.destination(
                 header, request.version, topic, queue_id
             )
-        is_batch = code == _SEND_BATCH_MESSAGE or bool(header.batch)
+        is_batch = _is_batch(code, header)
         changed, waits = stored_properties(text, broker.cluster_name, is_batch=is_batch)
         properties = changed.encode()
         put = PutMessage(
@@ -174,7 +224,9 @@ class SendMessageProcessor:
         ):
             put = self._special.parked(put, text, is_batch=is_batch)
         store = self._store
-        result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
+        result = (
+            store.append_batch(put, entries or _entries(request)) if is_batch else store.append(put)
+        )
         if result.status is not _PUT_OK:
             raise RefusedError(
                 _CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}"
@@ -263,11 +315,25 @@ class SendMessageProcessor:
         return queue_id
 
 
-def _entries(request: RemotingCommand) -> UniformEntries | MixedEntries:
+def _header_of(request: RemotingCommand) -> SendHeader:
+    if request.code == _SEND_MESSAGE:
+        return request.header(SendMessageRequestHeader)
+    return request.header(SendMessageRequestHeaderV2)
+
+
+def _is_batch(code: int, header: SendHeader) -> bool:
+    return code == _SEND_BATCH_MESSAGE or bool(header.batch)
+
+
+def _entries(request: RemotingCommand) -> Entries:
     try:
         return entries_of(request.body)
     except RemoteProtocolError as error:
-        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, error.what) from error
+        raise _illegal(error) from error
+
+
+def _illegal(error: RemoteProtocolError) -> RefusedError:
+    return RefusedError(ResponseCode.MESSAGE_ILLEGAL, error.what)
 
 
 def _described(topic: TopicConfig) -> str:

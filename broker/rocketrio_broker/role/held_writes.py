@@ -34,6 +34,8 @@ class HeldWrites:
         self._tables: list[tuple[dict[int, Processor], Processors, Processors]] = []
         """A server's table, as it is when nothing is held, and what replaces a part of it."""
         self._held: list[tuple[Channel, RemotingCommand, Processor]] = []
+        self.is_holding = False
+        """Whether requests that write are held."""
         self._nursery: trio.Nursery
 
     def __repr__(self) -> str:
@@ -55,7 +57,7 @@ class HeldWrites:
         """Return a copy of the table, in which `hold` replaces the processors of requests that write."""
         own = dict(table)
         held = {
-            code: partial(self._hold, processor)
+            code: partial(self.keep, processor)
             for code, processor in table.items()
             if code in handlers and handlers[code].declared.held
         }
@@ -64,12 +66,14 @@ class HeldWrites:
 
     def hold(self) -> None:
         """Hold requests that write from now on."""
+        self.is_holding = True
         for own, _, held in self._tables:
             # In place: the server that was given this table finds the change at its next request.
             own |= held
 
     def release(self) -> None:
         """Execute the held requests, and later ones immediately."""
+        self.is_holding = False
         for own, table, _ in self._tables:
             own |= table
         held, self._held = self._held, []
@@ -90,7 +94,8 @@ class HeldWrites:
         if answer is not None and not request.is_oneway:
             channel.reply(answer)
 
-    def _hold(self, processor: Processor, channel: Channel, request: RemotingCommand) -> Answer:
+    def keep(self, processor: Processor, channel: Channel, request: RemotingCommand) -> Answer:
+        """Hold one request, which has written nothing yet; return a refusal if too many are held."""
         if len(self._held) >= HELD_LIMIT:
             return request.response(
                 code=ResponseCode.SYSTEM_BUSY,

@@ -8,6 +8,10 @@ from tests.support.caller import Caller, bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.processors import send
+from rocketrio_broker.processors.send import IN_STEPS_LIMIT
+from rocketrio_broker.store import put_batch
+from rocketrio_broker.store.refusals import Refuser
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
@@ -132,6 +136,94 @@ async def test_batch_that_does_not_add_up_is_refused_whole(autojump_clock: MockC
         answer = await caller.send(addr, body, batch=True)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert cluster.master.broker.store.max_physical_offset == 0
+
+
+MANY = [(0, b"x" * (number % 2), b"TAGS\x01t%d" % number) for number in range(7_000)]
+"""More than are parsed in one step."""
+
+
+@pytest.mark.parametrize("room", [IN_STEPS_LIMIT, 0])
+async def test_others_are_answered_while_a_large_batch_is_parsed_where_there_is_room(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    done: list[str] = []
+    hash_tags = put_batch._tags_codes
+
+    def hash_and_note(every: list[bytes]) -> list[int]:
+        done.append("step")
+        return hash_tags(every)
+
+    monkeypatch.setattr(put_batch, "_tags_codes", hash_and_note)
+    monkeypatch.setattr(put_batch, "HASHED_AT_ONCE", 1 << 10)
+    monkeypatch.setattr(send, "IN_STEPS_LIMIT", room)
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        broker = cluster.master.broker
+
+        async def send_small() -> None:
+            async with caller_of(cluster) as other:
+                while True:
+                    await other.send(broker.address, b"", topic="others")
+                    done.append("small")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_small)
+            for _ in range(2):
+                answer = await caller.send(broker.address, encode_batch(MANY), batch=True)
+                assert answer.code == ResponseCode.SUCCESS
+            nursery.cancel_scope.cancel()
+        assert done.count("step") > 100
+        first = done.index("step")
+        assert ("small" in done[first : first + 50]) == (room > 0)
+        assert broker.store.queue_bounds("orders", 0) == (0, 2 * len(MANY))
+        found = messages(await caller.pull(broker.address, len(MANY) - 1))
+        assert [message.tags for message in found[:3]] == ["t6999", "t0", "t1"]
+
+
+async def test_large_batch_that_does_not_add_up_is_refused_whole(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        broker = cluster.master.broker
+        body = encode_batch(MANY) + b"\0\0\0\x30"
+        answer = await caller.send(broker.address, body, batch=True)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert answer.ext_fields == ERROR_FIELDS
+        assert broker.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_large_batch_that_was_parsed_when_a_hand_over_began_waits_for_its_end(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, leads: bool
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        broker = cluster.master.broker
+        held, refusals = broker.state.held_writes, broker.store.refusals
+        hash_tags = put_batch._tags_codes
+
+        def hash_and_hold(every: list[bytes]) -> list[int]:
+            held.hold()
+            return hash_tags(every)
+
+        monkeypatch.setattr(put_batch, "_tags_codes", hash_and_hold)
+        answers: list[int] = []
+
+        async def ask() -> None:
+            answer = await caller.send(broker.address, encode_batch(MANY), batch=True)
+            answers.append(answer.code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.sleep(1)
+            assert (answers, len(held)) == ([], 1)
+            assert broker.store.max_physical_offset == 0
+            monkeypatch.undo()
+            if not leads:
+                refusals.refuse(Refuser.STANDING, "it is a slave now")
+            held.release()
+        if leads:
+            assert answers == [ResponseCode.SUCCESS]
+            assert broker.store.queue_bounds("orders", 0) == (0, len(MANY))
+        else:
+            assert answers == [ResponseCode.SERVICE_NOT_AVAILABLE]
+            assert broker.store.max_physical_offset == 0
 
 
 async def test_unknown_topic_is_made_from_its_template(autojump_clock: MockClock) -> None:

@@ -5,6 +5,7 @@ from tests.support.failing_disk import FailingDisk
 from tests.support.stores import SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_batch import mixed_entries
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.message import MessageExt, decode_messages
@@ -97,7 +98,9 @@ async def test_batch_lies_together_in_one_file() -> None:
     async with opened(MemoryDisk()) as store:
         stored(store.append(put_of(bytes(15_000))))
         entries = [(number, bytes(300), f"KEYS\1k{number}".encode()) for number in range(5)]
-        result = stored(store.append_batch(put_of(properties=b"WAIT\1true"), entries))
+        result = stored(
+            store.append_batch(put_of(properties=b"WAIT\1true"), mixed_entries(entries))
+        )
         assert result.physical_offset == SMALL.mapped_file_size_commit_log
         assert (result.message_count, result.queue_offset) == (5, 1)
         assert result.end_offset - result.physical_offset == result.size
@@ -125,7 +128,9 @@ async def test_properties_of_the_batch_are_added(
     own: bytes, common: bytes, together: bytes
 ) -> None:
     async with opened(MemoryDisk()) as store:
-        result = stored(store.append_batch(put_of(properties=common), [(0, b"", own)]))
+        result = stored(
+            store.append_batch(put_of(properties=common), mixed_entries([(0, b"", own)]))
+        )
         record = store.message_at(result.physical_offset)
         assert record is not None
         assert bytes(record).endswith(len(together).to_bytes(2) + together)
@@ -140,10 +145,22 @@ async def test_refused_append_changes_nothing() -> None:
             (store.append(put_of(topic="t" * 128)), illegal, "1 to 127 bytes, not 128"),
             (store.append(put_of(bytes(1001))), illegal, "1000 is the limit"),
             (store.append(put_of(properties=bytes(16_300))), illegal, ""),
-            (store.append_batch(put_of(), []), illegal, "empty"),
-            (store.append_batch(put_of(sys_flag=4), [(0, b"", b"")]), illegal, "transaction"),
-            (store.append_batch(put_of(), [(0, b"", b"DELAY\x013")]), illegal, "delayed"),
-            (store.append_batch(put_of(), [(0, bytes(600), b"")] * 2), illegal, "1000"),
+            (store.append_batch(put_of(), mixed_entries([])), illegal, "empty"),
+            (
+                store.append_batch(put_of(sys_flag=4), mixed_entries([(0, b"", b"")])),
+                illegal,
+                "transaction",
+            ),
+            (
+                store.append_batch(put_of(), mixed_entries([(0, b"", b"DELAY\x013")])),
+                illegal,
+                "delayed",
+            ),
+            (
+                store.append_batch(put_of(), mixed_entries([(0, bytes(600), b"")] * 2)),
+                illegal,
+                "1000",
+            ),
         ]
         for result, status, why in cases:
             assert result.status is status

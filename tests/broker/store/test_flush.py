@@ -15,6 +15,7 @@ from rocketrio_broker.store.consume_queue import TAIL_LIMIT
 from rocketrio_broker.store.disk import Arguments, Result
 from rocketrio_broker.store.flush import MAPPED_TAIL
 from rocketrio_broker.store.mapped_file import RESERVE_SIZE
+from rocketrio_broker.store.put_batch import mixed_entries
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
 CHECKPOINT = ROOT / "checkpoint"
@@ -61,7 +62,7 @@ async def test_a_long_tail_is_written_at_once() -> None:
     config = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
     async with opened(disk, config) as store:
         for _ in range(TAIL_LIMIT // 20 // 50):
-            stored(store.append_batch(put_of(), [(0, b"", b"")] * 50))
+            stored(store.append_batch(put_of(), mixed_entries([(0, b"", b"")] * 50)))
         assert queue_bytes(disk) > TAIL_LIMIT * 0.9
 
 

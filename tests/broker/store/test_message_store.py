@@ -15,6 +15,7 @@ from tests.support.stores import ROOT, SMALL, body_of, opened, put_of, read_all,
 from rocketrio_broker.store.disk import InlineDisk, RealDisk
 from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError, SyncFailedError
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_batch import mixed_entries
 from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 from rocketrio_protocol.record.encode import encode_padding
@@ -357,7 +358,7 @@ async def test_append_to_a_queue_that_can_have_no_folder_is_refused(
     disk = MemoryDisk()
     async with opened(disk) as store:
         files = set(disk.files)
-        put, batch = put_of(b"x", topic, queue_id), [(0, b"x", b"")]
+        put, batch = put_of(b"x", topic, queue_id), mixed_entries([(0, b"x", b"")])
         for result in (store.append(put), store.append_batch(put, batch)):
             assert result.status is PutStatus.MESSAGE_ILLEGAL
             assert "there can be no queue" in result.remark

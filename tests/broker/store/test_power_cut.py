@@ -19,6 +19,7 @@ from tests.support.stores import ROOT, body_of, opened, put_of, read_all, stored
 from rocketrio_broker.store import consume_queue, consume_queue_table
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_batch import mixed_entries
 from rocketrio_protocol.record.decode import scan_record
 
 CONFIG = StoreConfig(
@@ -65,7 +66,7 @@ class Story:
         if batch:
             result = store.append_batch(
                 put_of(topic=topic, queue_id=queue_id),
-                [(0, body, f"KEYS\1{key}".encode()) for body, key in entries],
+                mixed_entries([(0, body, f"KEYS\1{key}".encode()) for body, key in entries]),
             )
         else:
             ((body, key),) = entries

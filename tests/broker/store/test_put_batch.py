@@ -7,20 +7,27 @@ from tests.support.stores import put_of
 
 from rocketrio_broker.store import put_batch
 from rocketrio_broker.store.consume_queue import ENTRY
+from rocketrio_broker.store.dispatch import stored_tags_code
 from rocketrio_broker.store.put_batch import (
+    COLUMNS_LEAST,
     UNIFORM_LEAST,
     MixedBatch,
     MixedEntries,
     UniformBatch,
     UniformEntries,
     batch_of,
+    entries_in_steps,
     entries_of,
+    mixed_entries,
 )
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.record.batch import decode_batch, encode_batch
 from rocketrio_protocol.record.encode import record_shape
 from rocketrio_protocol.record.java_hash import java_string_hash
 from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.steps import all_at_once
+
+Many = list[tuple[int, bytes, bytes]]
 
 COUNT = UNIFORM_LEAST
 IPV4, IPV6 = pack_host("127.0.0.1", 10911), pack_host("::1", 10911)
@@ -36,13 +43,13 @@ def entries(properties: bytes, count: int = COUNT) -> list[tuple[int, bytes, byt
 
 
 def assert_same_records(
-    many: MixedEntries, common: bytes, *, topic: bytes = b"orders", host: bytes = IPV4
+    many: Many, common: bytes, *, topic: bytes = b"orders", host: bytes = IPV4
 ) -> None:
     uniform = entries_of(encode_batch(many))
     assert isinstance(uniform, UniformEntries)
     put = put_of(properties=common, queue_id=3, born_host=host, store_host=IPV4)
     shape = record_shape(topic, len(host), len(IPV4))
-    table, one_by_one = batch_of(uniform, common), MixedBatch(many, common)
+    table, one_by_one = batch_of(uniform, common), MixedBatch(mixed_entries(many), common)
     assert isinstance(table, UniformBatch)
     assert (table.count, table.body_size) == (one_by_one.count, one_by_one.body_size)
     assert table.properties_size == one_by_one.properties_size
@@ -111,8 +118,8 @@ def test_queue_entries_hold_the_hash_of_the_tags() -> None:
     ],
     ids=range(12),
 )
-def test_other_batches_are_read_one_by_one(many: MixedEntries) -> None:
-    assert entries_of(encode_batch(many)) == many
+def test_other_batches_are_read_one_by_one(many: Many) -> None:
+    assert entries_of(encode_batch(many)) == mixed_entries(many)
 
 
 def test_common_tags_and_delays_count_for_all() -> None:
@@ -122,6 +129,29 @@ def test_common_tags_and_delays_count_for_all() -> None:
     _, _, packed = batch.records(record_shape(b"orders"), put_of(), 0, 0, 1)
     assert {code for _, _, code in ENTRY.iter_unpack(packed)} == {java_string_hash("common")}
     assert batch_of(uniform, b"DELAY\0013").is_delayed
+
+
+ODD = [
+    b"",
+    b"X\1",
+    b"TAGS\1",
+    b"TAGS\1red\2TAGS\1blue",
+    b"TAGS\1\xc3\xa4\xff",
+    b"TAGS\1\xf0\x9f\x98\x80\2KEYS\1a b",
+]
+
+
+def test_tags_of_many_entries_hash_as_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [(0, b"x" * (number % 3), ODD[number % len(ODD)]) for number in range(3 * COLUMNS_LEAST)]
+    expected = [stored_tags_code(properties) for _, _, properties in many]
+    assert mixed_entries(many).tags_codes == expected
+    # Also those of the parts into which a large batch is cut, and of the few in the last of them.
+    monkeypatch.setattr(put_batch, "HASHED_AT_ONCE", 14 * COLUMNS_LEAST)
+    steps = entries_in_steps(encode_batch(many))
+    assert next(steps) is None
+    found = all_at_once(steps)
+    assert isinstance(found, MixedEntries)
+    assert found.tags_codes == expected
 
 
 @given(
@@ -135,11 +165,13 @@ def test_common_tags_and_delays_count_for_all() -> None:
         max_size=COUNT + 2,
     )
 )  # fmt: skip
-def test_any_batch_is_made_right(many: MixedEntries) -> None:
+def test_any_batch_is_made_right(many: Many) -> None:
     batch = batch_of(entries_of(encode_batch(many)), COMMON)
     shape = record_shape(b"orders")
     records, *places = batch.records(shape, put_of(), 0, 0, 1)
-    expected, *expected_places = MixedBatch(many, COMMON).records(shape, put_of(), 0, 0, 1)
+    expected, *expected_places = MixedBatch(mixed_entries(many), COMMON).records(
+        shape, put_of(), 0, 0, 1
+    )
     assert (bytes(records), places) == (bytes(expected), expected_places)
 
 

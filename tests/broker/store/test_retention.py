@@ -14,6 +14,7 @@ from rocketrio_broker.store import acknowledged, clock_watch, consume_queue_tabl
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_batch import mixed_entries
 from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.store.retention import count_deletable
 from rocketrio_broker.testing.memory_disk import MemoryDisk
@@ -143,7 +144,7 @@ async def test_nearly_full_disk_refuses_until_there_is_room(autojump_clock: trio
         refused = store.append(put_of())
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert "91.0 % full" in refused.remark
-        assert store.append_batch(put_of(), [(0, b"", b"")]).status is refused.status
+        assert store.append_batch(put_of(), mixed_entries([(0, b"", b"")])).status is refused.status
         disk.used = 0.9
         await trio.sleep(11)
         assert store.writable

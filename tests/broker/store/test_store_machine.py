@@ -14,6 +14,7 @@ from tests.support.clocks import SettableClock
 from tests.support.stores import ROOT, SMALL, body_of, put_of, stored
 
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_batch import mixed_entries
 from rocketrio_broker.store.put_message import AppendResult
 from rocketrio_broker.testing.memory_disk import MemoryDisk
 
@@ -68,7 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(topic=TOPICS, queue_id=QUEUES, bodies=st.lists(BODIES, min_size=1, max_size=4))
     def put_batch(self, topic: str, queue_id: int, bodies: list[bytes]) -> None:
         put = put_of(topic=topic, queue_id=queue_id)
-        result = self.store.append_batch(put, [(0, body, b"") for body in bodies])
+        result = self.store.append_batch(put, mixed_entries([(0, body, b"") for body in bodies]))
         self.keep((topic, queue_id), bodies, stored(result))
 
     @rule(crashed=st.booleans(), written=st.booleans())
