@@ -67,7 +67,8 @@ spark: $(INSTALLED)
 	$(PYTEST_APART) $(IN_ORDER) -m 'spark and not interop and not long'
 
 test-long: $(INSTALLED)
-	$(PYTEST_FILES_APART) -m 'long and not interop'
+	$(PYTEST_REAL) -m 'long and not spark and not interop'
+	$(PYTEST_APART) $(IN_ORDER) -m 'spark and long and not interop'
 
 pythons: $(INSTALLED)
 	$(RUN) -m tests.pythons

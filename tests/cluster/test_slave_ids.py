@@ -10,6 +10,7 @@ import pytest
 import trio
 from tests.cluster.members import another_member, forget_role, restart_with, role_of
 from tests.support.caller import accepted
+from tests.support.further import first_of
 from tests.support.pair import Pair
 from tests.support.pair import pair_of as any_pair_of
 
@@ -100,7 +101,7 @@ async def test_former_master_that_is_a_slave_in_its_settings_gets_the_id_in_them
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 1, 0)])
+@pytest.mark.parametrize("order", first_of(1, [(0, 1, 2), (1, 2, 0), (2, 1, 0)]))
 async def test_given_id_that_an_unknown_slave_has_in_its_settings_is_changed(
     order: tuple[int, int, int],
 ) -> None:

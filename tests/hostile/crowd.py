@@ -157,7 +157,7 @@ def _hello() -> bytes:
 
 
 PLAIN: Final[dict[str, Callable[[tuple[str, int]], None]]] = {
-    one.__name__: one for one in (oneway_crowd, crowds_of_hosts, deaf_crowd, smallest_frames, gone)
+    one.__name__: one for one in (oneway_crowd, deaf_crowd, crowds_of_hosts, smallest_frames, gone)
 }
 OVER_TLS: Final[dict[str, Callable[[tuple[str, int]], None]]] = {
     one.__name__: one for one in (half_open_handshakes, handshakes)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.spark.limits import needs_limits
 from tests.support.benchmarks import BENCHMARKS, figures
+from tests.support.further import first_of
 from tests.support.quick_start import quick_home
 
 TIME_LIMIT = 500
@@ -46,7 +47,7 @@ def test_stream_benchmark_measures_small_and_large_batches(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["spark", "spark_stream", "spark_write"])
+@pytest.mark.parametrize("name", first_of(1, ["spark", "spark_stream", "spark_write"]))
 def test_help_lists_the_parts_and_measures_nothing(name: str) -> None:
     command = [sys.executable, str(BENCHMARKS / f"bench_{name}.py")]
     told = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout

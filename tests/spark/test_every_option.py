@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession, datasource
+from tests.support.further import every_other
 from tests.support.private_files import account_file
 from tests.support.running_cluster import Running, full_topics, running_cluster
 from tests.support.tls import write_files
@@ -220,7 +221,7 @@ def test_the_tables_name_every_option() -> None:
     assert all(name in given for name, (given, _) in WRONG.items())
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", every_other(GOOD))
 def test_option_with_a_value_has_its_effect(
     spark: SparkSession, cluster: Running, folder: Path, name: str
 ) -> None:

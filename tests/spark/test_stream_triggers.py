@@ -5,6 +5,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.spark.limits import needs_limits
 from tests.spark.stream_rig import NOW, Start, Topic, cluster, span, start, topic
+from tests.support.further import first_of
 
 from rocketrio.spark.streaming.reader import HAS_LIMITS
 
@@ -106,7 +107,7 @@ def test_several_batches_of_available_now_are_refused(
 
 @older
 @pytest.mark.parametrize(
-    "option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"]
+    "option", first_of(1, ["maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"])
 )
 def test_limits_are_refused_by_what_cannot_keep_them(
     topic: Topic, start: Start, option: str

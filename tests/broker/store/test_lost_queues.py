@@ -6,6 +6,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from tests.support.further import every_other
 from tests.support.stores import (
     HOST,
     ROOT,
@@ -61,7 +62,7 @@ def overwrite(disk: MemoryDisk, path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.parametrize("file", range(4))
+@pytest.mark.parametrize("file", every_other(range(4)))
 @pytest.mark.parametrize("damage", [remove, zero, zero_the_end, empty, shorten, overwrite])
 async def test_damaged_file_is_noticed_and_made_again(
     caplog: pytest.LogCaptureFixture,

