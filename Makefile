@@ -1,5 +1,5 @@
 # make demo    sets everything up and runs the main job
-# make test    sets everything up and runs every test: quick, slow, real processes, Spark
+# make test    sets everything up and runs every test: those in memory, real processes, Spark
 # make test-long  the longest tests, of kinds that `make test` has too: more seeds, longer campaigns
 # make quick   the quick tests alone, about two minutes; make clients: those of the client alone
 # make pythons the quick tests of the client on each other Python from 3.11 on that this machine has
@@ -34,7 +34,7 @@ INSTALLED := $(VENV)/.installed
 # Some environments set this. Then each of the hundreds of processes of `make test` would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long quick clients slow real spark pythons fresh interop interop-short soak mutants faults fuzz dist bench pictures docs check format clean
+.PHONY: demo test test-long quick clients slow memory real spark pythons fresh interop interop-short soak mutants faults fuzz dist bench pictures docs check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -48,7 +48,7 @@ demo: $(INSTALLED)
 
 .NOTPARALLEL:
 
-test: quick check slow real spark
+test: check memory real spark
 
 QUICK := not slow and not real and not spark and not interop and not long
 quick: $(INSTALLED)
@@ -56,6 +56,10 @@ quick: $(INSTALLED)
 
 clients: $(INSTALLED)
 	$(PYTEST_APART) -m '$(QUICK)' tests/client
+
+# Quick and slow tests in one run, as `make test` has them: they are collected once, and no core waits in between.
+memory: $(INSTALLED)
+	$(PYTEST_APART) -m 'not real and not spark and not interop and not long'
 
 slow: $(INSTALLED)
 	$(PYTEST_APART) -m 'slow and not real and not spark and not interop and not long'
