@@ -99,7 +99,7 @@ class Stretches(trio.abc.Instrument):
 
     def are_short(self) -> bool:
         """Return whether none since `begin` was too long for the core as it was at the beginning, or is now."""
-        return self.longest <= LONGEST * max(self._slowness, slowness())
+        return self.longest <= LONGEST or self.longest <= LONGEST * max(self._slowness, slowness())
 
 
 @contextmanager

@@ -153,6 +153,7 @@ class SendMessageProcessor:
     async def _send_large(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
+        """Parse a batch in steps, between which others are answered, and store it in the last one."""
         entries: Entries | None = None
         if self._in_steps < IN_STEPS_LIMIT:
             self._in_steps += 1
@@ -163,7 +164,7 @@ class SendMessageProcessor:
                 return self._refusal(request, _illegal(error))
             finally:
                 self._in_steps -= 1
-        # A hand-over may have begun since: what is stored now would not reach the new master.
+        # A hand-over may have begun since. The store would refuse the batch; it waits, as those do that came later.
         if self._held_writes.is_holding:
             return self._held_writes.keep(self.send, channel, request)
         return self._sent(channel, request, entries)
