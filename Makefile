@@ -50,7 +50,8 @@ demo: $(INSTALLED)
 
 test: check memory real spark
 
-QUICK := not slow and not real and not spark and not interop and not long
+MEMORY := not real and not spark and not interop and not long
+QUICK := not slow and $(MEMORY)
 quick: $(INSTALLED)
 	$(PYTEST_APART) -m '$(QUICK)'
 
@@ -59,10 +60,10 @@ clients: $(INSTALLED)
 
 # Quick and slow tests in one run, as `make test` has them: they are collected once, and no core waits in between.
 memory: $(INSTALLED)
-	$(PYTEST_APART) -m 'not real and not spark and not interop and not long'
+	$(PYTEST_APART) -m '$(MEMORY)'
 
 slow: $(INSTALLED)
-	$(PYTEST_APART) -m 'slow and not real and not spark and not interop and not long'
+	$(PYTEST_APART) -m 'slow and $(MEMORY)'
 
 real: $(INSTALLED)
 	$(PYTEST_REAL) -m 'real and not spark and not interop and not long'

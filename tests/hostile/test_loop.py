@@ -99,6 +99,7 @@ class Stretches(trio.abc.Instrument):
 
     def are_short(self) -> bool:
         """Return whether none since `begin` was too long for the core as it was at the beginning, or is now."""
+        # The core is at least as slow as the reference: how slow is only measured where that matters.
         return self.longest <= LONGEST or self.longest <= LONGEST * max(self._slowness, slowness())
 
 

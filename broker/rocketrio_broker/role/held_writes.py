@@ -35,7 +35,7 @@ class HeldWrites:
         """A server's table, as it is when nothing is held, and what replaces a part of it."""
         self._held: list[tuple[Channel, RemotingCommand, Processor]] = []
         self.is_holding = False
-        """Whether requests that write are held."""
+        """True while a hand-over decides, between `hold` and `release`."""
         self._nursery: trio.Nursery
 
     def __repr__(self) -> str:

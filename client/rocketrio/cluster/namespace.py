@@ -194,7 +194,10 @@ class NamespacedConnections(Connections):
         }
         if isinstance(request, SendMessageRequestHeaderV2):
             changes["properties"] = self._marked(request.properties or "")
-        return msgspec.structs.replace(request, **changes) if changes else request  # type: ignore[type-var]
+        if not changes:
+            return request
+        assert isinstance(request, RequestHeader)  # Others that are prepared are sends.
+        return msgspec.structs.replace(request, **changes)
 
     def _marked(self, properties: str) -> str:
         return f"{PROPERTY_INSTANCE_ID}\x01{self.namespace.name}\x02{properties}"

@@ -129,15 +129,6 @@ async def test_batch_is_stored_message_by_message(autojump_clock: MockClock, by_
         assert found[0].properties["CLUSTER"] == "DefaultCluster"
 
 
-async def test_batch_that_does_not_add_up_is_refused_whole(autojump_clock: MockClock) -> None:
-    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
-        addr = cluster.master.broker.address
-        body = encode_batch([(0, b"good", b"")]) + b"\0\0\0\x30"
-        answer = await caller.send(addr, body, batch=True)
-        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-        assert cluster.master.broker.store.max_physical_offset == 0
-
-
 MANY = [(0, b"x" * (number % 2), b"TAGS\x01t%d" % number) for number in range(7_000)]
 """More than are parsed in one step."""
 
@@ -179,10 +170,13 @@ async def test_others_are_answered_while_a_large_batch_is_parsed_where_there_is_
         assert [message.tags for message in found[:3]] == ["t6999", "t0", "t1"]
 
 
-async def test_large_batch_that_does_not_add_up_is_refused_whole(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("good", [[(0, b"good", b"")], MANY], ids=["one", "many"])
+async def test_batch_that_does_not_add_up_is_refused_whole(
+    autojump_clock: MockClock, good: list[tuple[int, bytes, bytes]]
+) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         broker = cluster.master.broker
-        body = encode_batch(MANY) + b"\0\0\0\x30"
+        body = encode_batch(good) + b"\0\0\0\x30"
         answer = await caller.send(broker.address, body, batch=True)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert answer.ext_fields == ERROR_FIELDS
